@@ -242,9 +242,7 @@ def make_baseline(analysis: Analysis, *, target: str | None = None, root: Path |
     """
     analysis = remove_guesses(analysis)
     mesh, time = analysis.mesh, analysis.time
-    sending = [
-        (mark_unprintable(each.name), each.fingerprint or "unknown") for each in analysis.kernels if each.remote_dma
-    ]
+    sending = [(mark_unseen(each.name), each.fingerprint or "unknown") for each in analysis.kernels if each.remote_dma]
     return Baseline(
         target=target or analysis.target,
         slice=None if analysis.slice is None else analysis.slice.name,
@@ -313,19 +311,19 @@ def _find_place(frame: SourceFrame, root: Path | None, *, reads: bool) -> Source
     else:
         shown = PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
     return SourceLine(
-        file=mark_unprintable(shown.as_posix().lstrip("/")),
-        function=mark_unprintable(" ".join((frame.function or "").split())) or None,
+        file=mark_unseen(shown.as_posix().lstrip("/")),
+        function=mark_unseen(" ".join((frame.function or "").split())) or None,
         text=_read_text(frame) if reads and is_own else None,
     )
 
 
 def _read_text(frame: SourceFrame) -> str | None:
     linecache.checkcache(frame.file)
-    text = mark_unprintable(" ".join(linecache.getline(frame.file, frame.line).split()))
+    text = mark_unseen(" ".join(linecache.getline(frame.file, frame.line).split()))
     return (text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1].rstrip()}…") or None
 
 
-def mark_unprintable(text: str) -> str:
+def mark_unseen(text: str) -> str:
     """The text with a mark in place of each character that cannot be printed."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
@@ -465,7 +463,7 @@ def _format_type(array: ArrayFact) -> str:
         return f"{local}{_ON_EACH}"
     whole = f"{array.dtype}[{','.join(map(str, array.global_shape))}]"
     parts = (whole, *(array.sharding or "").split(), *(("as", local) if local != whole else ()))
-    return mark_unprintable(" ".join(parts))
+    return mark_unseen(" ".join(parts))
 
 
 def _drop_sharding(row: ArrayRow) -> ArrayRow:

@@ -121,9 +121,7 @@ def check_analysis(
     if kept:
         section = find_section(kept, analysis)
         judged = judge(section, analysis, root=root, tolerance=tolerance, of_target=of_target).judged
-        findings += make_findings(
-            judged, accept=_make_accept_command(name), explain=_make_explain_command(name), changes=changes
-        )
+        findings += make_findings(judged, accept=_name_accept(name), explain=_name_explain(name), changes=changes)
         findings += [] if verdict is not None else _find_without_contract(analysis)
     elif verdict is None and fail_on is None:
         findings.append(_report_nothing_expected(name))
@@ -138,7 +136,7 @@ def check_analysis(
 
 def note_unused_allow(checked: Checked) -> Checked:
     """The check of a target whose allow accepts findings that would not fail it, but where it does not fit in HBM."""
-    found = _get_findings_of_rules(checked)
+    found = _list_findings(checked)
     if any(each.rule == UNUSED_ALLOW or (each.rule == HBM_EXCEEDED and each.allowed is not None) for each in found):
         return checked
     unused = Finding(
@@ -218,7 +216,7 @@ def _format_fix(cause: Cause, accept: Command, explain: Command | None, alike: i
     return say(explain, " looks for a fix; ", meant)
 
 
-def _make_explain_command(name: str) -> Command:
+def _name_explain(name: str) -> Command:
     return Command("explain", (name,))
 
 
@@ -235,18 +233,18 @@ def _find_without_contract(analysis: Analysis) -> list[Finding]:
 def _note_missing_baseline(name: str) -> Finding:
     """The finding on a target whose baseline file is missing."""
     message = f"the target {name} has no baseline file"
-    fix = say(_make_accept_command(name), " writes it; set baseline = false in the targets file if it should have none")
+    fix = say(_name_accept(name), " writes it; set baseline = false in the targets file if it should have none")
     return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
 
 
 def _report_nothing_expected(name: str) -> Finding:
     """The finding on a target whose check could not fail, which fails it."""
     message = f"the target {name} has neither a contract nor a baseline, so its check cannot fail"
-    fix = say("write a contract, or accept its current state as a baseline: ", _make_accept_command(name))
+    fix = say("write a contract, or accept its current state as a baseline: ", _name_accept(name))
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
 
 
-def _make_accept_command(name: str) -> Command:
+def _name_accept(name: str) -> Command:
     return Command("accept", (name.partition("@")[0],))
 
 
@@ -266,10 +264,7 @@ def apply_strictness(
         orphans: Paths of baseline files that belong to no target; they become a check of their own.
     """
     reasons = {
-        finding.allowed
-        for checked in checks
-        for finding in _get_findings_of_rules(checked)
-        if finding.allowed is not None
+        finding.allowed for checked in checks for finding in _list_findings(checked) if finding.allowed is not None
     }
     used = tuple(f": {reason}" for reason in reasons)
     found = []
@@ -277,7 +272,7 @@ def apply_strictness(
         failing = {finding.message for finding in checked.findings}
         unused = [
             finding
-            for finding in (_get_findings_of_rules(checked) if whole else ())
+            for finding in (_list_findings(checked) if whole else ())
             if finding.rule == UNUSED_ALLOW and finding.message not in failing and not finding.message.endswith(used)
         ]
         findings = tuple(_mark_loosening(finding, strict=strict) for finding in (*checked.findings, *unused))
@@ -287,7 +282,7 @@ def apply_strictness(
     return (*found, Checked(name=f"{folder}/", findings=lost)) if lost else tuple(found)
 
 
-def _get_findings_of_rules(checked: Checked) -> tuple[Finding, ...]:
+def _list_findings(checked: Checked) -> tuple[Finding, ...]:
     return () if checked.analysis is None else checked.analysis.findings
 
 

@@ -44,8 +44,8 @@ from hloscope.judge.verdict import (
     format_found,
     format_group,
     group_by_axes,
-    make_undecided,
-    make_vacuous,
+    make_idle,
+    make_open,
     suggest_expectation,
     suggest_limit,
 )
@@ -89,13 +89,12 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
     if contract.equivalent:
         moving = _respell_as_expected(contract, moving, counted.mesh)
     expectations = contract.all_of(Expectation)
-    taken = _assign_to_expectations(expectations, moving)
-    breaches += [breach for clause in expectations for breach in _check_expectation(clause, taken[clause], moving)]
+    taken = _assign(expectations, moving)
+    breaches += [breach for clause in expectations for breach in _check_met(clause, taken[clause], moving)]
     if contract.closed:
         expected = {id(collective) for part in taken.values() for collective in part}
-        breaches += _check_unexpected(
-            expectations, [collective for collective in moving if id(collective) not in expected]
-        )
+        others = [collective for collective in moving if id(collective) not in expected]
+        breaches += _check_unexpected(expectations, others)
     breaches += [breach for ban in contract.all_of(Ban) for breach in _check_ban(ban, moving, contract.at_least_ok)]
     for limit in contract.all_of(Limit):
         if limit.quantity in MOVED:
@@ -140,7 +139,7 @@ def _apply_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tupl
     )
     unused = [clause for clause in clauses if clause not in used]
     message = "no loop with collectives and an unknown trip count is at "
-    breaches = (make_vacuous(f"{message}{clause.source}", format_clause(clause), "no such loop") for clause in unused)
+    breaches = (make_idle(f"{message}{clause.source}", format_clause(clause), "no such loop") for clause in unused)
     return counted, remarks, tuple(breaches)
 
 
@@ -193,9 +192,7 @@ def _respell_as_expected(contract: Contract, moving: Sequence[Collective], mesh:
     return kept + left
 
 
-def _assign_to_expectations(
-    clauses: Sequence[Expectation], moving: Sequence[Collective]
-) -> dict[Expectation, list[Collective]]:
+def _assign(clauses: Sequence[Expectation], moving: Sequence[Collective]) -> dict[Expectation, list[Collective]]:
     """The collectives that each expectation takes: each collective goes to the narrowest one that fits."""
     taken: dict[Expectation, list[Collective]] = {clause: [] for clause in clauses}
     for collective in moving:
@@ -205,9 +202,7 @@ def _assign_to_expectations(
     return taken
 
 
-def _check_expectation(
-    clause: Expectation, taken: Sequence[Collective], moving: Sequence[Collective]
-) -> Iterator[Breach]:
+def _check_met(clause: Expectation, taken: Sequence[Collective], moving: Sequence[Collective]) -> Iterator[Breach]:
     name = format_selector(clause.selector)
     if not any(is_exactly(clause.selector, collective) for collective in moving):
         message = f"{name} is expected, and there is none"
@@ -262,7 +257,7 @@ def _check_ban(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Ite
     perhaps = [collective for collective, fit in fits if fit is Fit.MAYBE]
     if perhaps and not at_least_ok:
         found = format_found(perhaps)
-        yield make_undecided(f"{found} may be what {said} forbids, but the text does not say", said, found, perhaps)
+        yield make_open(f"{found} may be what {said} forbids, but the text does not say", said, found, perhaps)
 
 
 def _check_moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> Iterator[Breach]:
@@ -278,15 +273,13 @@ def _check_moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: boo
     said = format_clause(limit)
     for kind, words in _check_sum(known, limit.most, format_bytes):
         found = f"{words} {what} per step"
-        offenders = _remove_repeated(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0)))
+        offenders = _drop_repeats(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0)))
         accept = suggest_limit(limit, total)
         yield Breach(kind, f"{found}, more than {said}", said, found, offenders, accept=accept)
     unknown = [collective for collective, fit, size in fits if fit is not Fit.NO and (fit is Fit.MAYBE or size is None)]
     if unknown and not at_least_ok:
         message = f"{said} cannot be decided: bytes or axes are not known"
-        yield make_undecided(
-            message, said, f"at least {format_bytes(total)} {what} per step", _remove_repeated(unknown)
-        )
+        yield make_open(message, said, f"at least {format_bytes(total)} {what} per step", _drop_repeats(unknown))
 
 
 def _check_sum(
@@ -315,7 +308,7 @@ def _split_into_parts(collective: Collective) -> tuple[Collective, ...]:
     ) or (collective,)
 
 
-def _remove_repeated(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+def _drop_repeats(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
     return tuple({id(collective): collective for collective in collectives}.values())
 
 
@@ -329,7 +322,7 @@ def _check_measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> I
         message = f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}"
         yield Breach(kind, message, said, words, accept=suggest_limit(limit, found))
     elif doubt is not None:
-        yield make_undecided(f"{said} cannot be decided: {doubt}", said, f"at least {words}")
+        yield make_open(f"{said} cannot be decided: {doubt}", said, f"at least {words}")
 
 
 def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:
@@ -394,12 +387,10 @@ def _check_decidable(contract: Contract, analysis: Analysis) -> Iterator[Breach]
     else:
         yield from _check_capacity(contract, analysis)
     if not contract.says_something:
-        yield make_vacuous(
-            "the contract says nothing that a program could break", "a clause", str(contract) or "nothing"
-        )
+        yield make_idle("the contract says nothing that a program could break", "a clause", str(contract) or "nothing")
     if contract.closed and any(clause.selector.is_everything for clause in contract.all_of(Expectation)):
         message = "the contract expects every collective that there is, so there is nothing else to forbid"
-        yield make_vacuous(message, "expectations of less than everything", str(contract))
+        yield make_idle(message, "expectations of less than everything", str(contract))
     if not analysis.collectives:
         yield from _check_computes(str(contract), analysis)
     if not contract.speaks_of_collectives:
@@ -407,12 +398,12 @@ def _check_decidable(contract: Contract, analysis: Analysis) -> Iterator[Breach]
     yield from _check_devices(str(contract), analysis)
     if analysis.collectives and all(moved.payload_bytes == 0 for moved in analysis.collectives):
         message = "every collective is of an array without elements, so nothing can move"
-        yield make_vacuous(message, "arrays with elements", "0 B in all of them")
+        yield make_idle(message, "arrays with elements", "0 B in all of them")
     yield from _check_axes(contract, analysis)
     crosses = any(selector.link is Link.DCN for selector in contract.selectors)
     if crosses and analysis.slice is not None and analysis.slice.slices == 1:
         message = "the program runs on one slice, so nothing can cross DCN"
-        yield make_vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
+        yield make_idle(message, "several slices", f"one slice, {analysis.slice.name}")
     if not contract.at_least_ok:
         yield from _check_understood(analysis)
 
@@ -424,7 +415,7 @@ def _check_capacity(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         if limit.quantity is Quantity.HBM and capacity is not None and limit.most > capacity:
             where = "a device" if analysis.slice is None else f"a device of {analysis.slice.name}"
             message = f"{where} has {format_capacity(capacity)}, so {format_clause(limit)} cannot fail"
-            yield make_vacuous(message, f"{format_capacity(capacity)} or less", format_clause(limit))
+            yield make_idle(message, f"{format_capacity(capacity)} or less", format_clause(limit))
 
 
 def explain_no_traffic(analysis: Analysis) -> tuple[str, ...]:
@@ -436,17 +427,17 @@ def explain_no_traffic(analysis: Analysis) -> tuple[str, ...]:
 def _check_computes(expected: str, analysis: Analysis) -> Iterator[Breach]:
     if not analysis.outputs:
         message = "the program computes nothing: it returns no array"
-        yield make_vacuous(message, expected, "no outputs")
+        yield make_idle(message, expected, "no outputs")
     elif analysis.arguments and not any(argument.used for argument in analysis.arguments):
         message = "the compiled program reads none of its arguments: its code is dead"
-        yield make_vacuous(message, expected, "no argument that is read")
+        yield make_idle(message, expected, "no argument that is read")
 
 
 def _check_devices(expected: str, analysis: Analysis) -> Iterator[Breach]:
     devices = analysis.mesh.device_count if analysis.mesh is not None else analysis.num_partitions
     if not analysis.collectives and max(devices, analysis.num_partitions) <= 1:
         message = "the program runs on one device, so no contract on communication can fail"
-        yield make_vacuous(message, expected, "a mesh of 1 device")
+        yield make_idle(message, expected, "a mesh of 1 device")
 
 
 def _check_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
@@ -464,13 +455,13 @@ def _check_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         if not fitting:
             near = did_you_mean(pattern, sizes)
             message = f"the mesh has no axis {pattern}" + (f": {near}" if near else "")
-            yield make_vacuous(message, f"an axis {pattern}", found)
+            yield make_idle(message, f"an axis {pattern}", found)
         elif not any(_has_part(pattern, sizes[name]) for name in fitting):
             message = f"no mesh axis has a part {pattern}, so nothing can move over it"
-            yield make_vacuous(message, f"a part {pattern}", found)
+            yield make_idle(message, f"a part {pattern}", found)
         elif all(sizes[name] == 1 for name in fitting):
             message = f"the mesh axis {pattern} has size 1, so nothing can move over it"
-            yield make_vacuous(message, f"an axis {pattern} of 2 devices or more", found)
+            yield make_idle(message, f"an axis {pattern} of 2 devices or more", found)
 
 
 def _has_part(pattern: str, size: int) -> bool:
@@ -491,10 +482,10 @@ def _check_files(contract: Contract, analysis: Analysis, root: Path | None) -> I
         first = next(files, None)
         if first is None:
             message = f"there is no file {path} in {root}, so nothing can come from it"
-            yield make_vacuous(message, f"a file {path}", "no such file")
+            yield make_idle(message, f"a file {path}", "no such file")
         elif line and all(_count_lines(file) < line for file in (first, *files)):
             message = f"{path} has no line {line}, so nothing can come from it"
-            yield make_vacuous(message, f"{line} lines or more", f"{_count_lines(first)} lines")
+            yield make_idle(message, f"{line} lines or more", f"{_count_lines(first)} lines")
 
 
 def _find_files(root: Path, path: str) -> Iterator[Path]:
@@ -517,17 +508,17 @@ def _check_understood(analysis: Analysis) -> Iterator[Breach]:
     expected, unread = "everything understood", analysis.unmodelled
     for item in unread[:_SHOWN]:
         place = "" if item.line is None else f"HLO line {item.line}: "
-        yield make_undecided(f"{item.what}, so the contract cannot be decided", expected, f"{place}{item.effect}")
+        yield make_open(f"{item.what}, so the contract cannot be decided", expected, f"{place}{item.effect}")
     if len(unread) > _SHOWN:
         others = pluralize(len(unread) - _SHOWN, "other thing")
-        yield make_undecided(f"{others} could not be read either", expected, "see the findings")
+        yield make_open(f"{others} could not be read either", expected, "see the findings")
     if unread:
         return
     if any(collective.kind is Kind.OPAQUE for collective in analysis.collectives):
         message = "a kernel communicates by itself, but the text does not say what it sends"
-        yield make_undecided(message, expected, "opaque communication")
+        yield make_open(message, expected, "opaque communication")
     elif (bound := analysis.totals.bound) in (Bound.AT_LEAST, Bound.UNKNOWN):
-        yield make_undecided("what moves is not known exactly", expected, f"totals that are a bound: {bound}")
+        yield make_open("what moves is not known exactly", expected, f"totals that are a bound: {bound}")
 
 
 # ---- the contract that says of a program what it moves, and nothing else

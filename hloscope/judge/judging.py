@@ -176,14 +176,12 @@ class BaselineComparison:
             return after if is_new or accepted else replace(after, memory=before.memory, step=before.step)
         if before.is_first_version:  # whose rows say too little to be kept
             refused = [change for change in self.changes if change not in accepted]
-            return _replace_rows(after, before, [(change.key, change.after, change.before) for change in refused])
-        found = _replace_rows(before, after, [(change.key, change.before, change.after) for change in accepted])
+            return _swap(after, before, [(change.key, change.after, change.before) for change in refused])
+        found = _swap(before, after, [(change.key, change.before, change.after) for change in accepted])
         return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
 
 
-def _replace_rows(
-    kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Sequence[AnyRow], Sequence[AnyRow]]]
-) -> Baseline:
+def _swap(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Sequence[AnyRow], Sequence[AnyRow]]]) -> Baseline:
     """A baseline in which what some changes are about is as in another one: their keys, the rows here and there."""
     rows: list[AnyRow] = [*kept.rows, *(kept.matmuls or ())]
     fields: dict[str, Any] = {}
@@ -311,11 +309,7 @@ class _Judge:
         reduced = [pair for change, pair in matched if change.kind is ChangeKind.REDUCTION]
         pairs = list(self._find_changed(matched))
         figures = tuple(make_figures(self._before, self._after, self._times.get))
-        moved = [
-            *self._find_other_reductions(reduced),
-            *self._find_other_types(pairs),
-            *self._find_moved(pairs, reduced),
-        ]
+        moved = [*self._find_reductions(reduced), *self._find_types(pairs), *self._find_moved(pairs, reduced)]
         changes = [*_join_by_line(moved, self._find_multiplied(figures)), *self._find_others()]
         changes += [self._make_change("memory", *grown) for grown in find_grown_memory(figures, self._tolerance)]
         slower = find_slower_step(figures, changes, self._tolerance)
@@ -352,7 +346,7 @@ class _Judge:
 
     # ---- changes of what moves and multiplies
 
-    def _find_other_types(self, pairs: list[Rows]) -> Iterator[RowChange]:
+    def _find_types(self, pairs: list[Rows]) -> Iterator[RowChange]:
         """Arrays that move, or are multiplied, in another type than before; each pair of types is one change."""
         found: dict[tuple[str, str], list[Rows]] = {}
         for types, alike in list(pair_by_types(pairs)):
@@ -374,7 +368,7 @@ class _Judge:
             both = Pair[AnyRow]((*moved.before, *multiplied.before), (*moved.after, *multiplied.after))
             yield self._make_change("types", judgement, message, both)
 
-    def _find_other_reductions(self, pairs: Sequence[Rows]) -> Iterator[RowChange]:
+    def _find_reductions(self, pairs: Sequence[Rows]) -> Iterator[RowChange]:
         """Arrays that are combined by another operation than before, as a maximum in place of a sum."""
         by_reductions = collate(lambda pair: (pair.before[0].reduction, pair.after[0].reduction), pairs)
         for (was, now), alike in by_reductions.items():
@@ -399,7 +393,7 @@ class _Judge:
     def _find_moved(self, pairs: Sequence[Rows], reduced: Sequence[Rows]) -> Iterator[RowChange]:
         """Transfers that changed, those of one line of source as one change."""
         otherwise = set(join_pairs(reduced).after)
-        for alike in self._join_replacements(group_into_changes(pairs), otherwise):
+        for alike in self._join_lost(group_into_changes(pairs), otherwise):
             pair = join_pairs(alike)
             is_known = all(row.bound is Bound.EXACT and row.wire_bytes is not None for row in pair.both)
             judgement, lost, why = self._judge_line(pair, alike, otherwise, is_known=is_known)
@@ -418,9 +412,7 @@ class _Judge:
             is_less = why is not None if lost is None else all(row.kind in REDUCING for row in pair.after)
             yield replace(change, why=why, tried=None) if is_less or not is_known else change
 
-    def _join_replacements(
-        self, found: Iterable[Sequence[Rows]], otherwise: Collection[BaselineRow]
-    ) -> list[list[Rows]]:
+    def _join_lost(self, found: Iterable[Sequence[Rows]], otherwise: Collection[BaselineRow]) -> list[list[Rows]]:
         """The changes, in which what reduces arrays that another change has lost is a part of that."""
         changes = [list(each) for each in found]
         for alike in changes:

@@ -74,12 +74,12 @@ class Breach(Brief):
         return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
 
 
-def make_vacuous(message: str, expected: str, found: str) -> Breach:
+def make_idle(message: str, expected: str, found: str) -> Breach:
     """The breach of a contract that nothing could break."""
     return Breach(BreachKind.VACUOUS, message, expected, found)
 
 
-def make_undecided(message: str, expected: str, found: str, offenders: Sequence[Collective] = ()) -> Breach:
+def make_open(message: str, expected: str, found: str, offenders: Sequence[Collective] = ()) -> Breach:
     """The breach of a contract over something that is not known well enough, unless the contract accepts that."""
     return Breach(BreachKind.UNDECIDED, message, expected, found, tuple(offenders), accept=AT_LEAST_OK)
 
@@ -179,10 +179,10 @@ def suggest_expectation(collectives: Sequence[Collective]) -> str:
 
 def _select(moved: Collective) -> Selector:
     """The selector of a collective: its kind and axes, and its reduction unless that is a sum."""
-    return Selector(kind=moved.kind, axes=moved.axes or None, reduction=_find_unusual(moved))
+    return Selector(kind=moved.kind, axes=moved.axes or None, reduction=_unusual(moved))
 
 
-def _find_unusual(moved: Collective) -> str | None:
+def _unusual(moved: Collective) -> str | None:
     return moved.reduction if moved.kind in REDUCING and moved.reduction != "add" else None
 
 
@@ -206,7 +206,7 @@ def format_group(group: Sequence[Collective]) -> str:
     first, count = group[0], sum(moved.executions for moved in group)
     bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
     each = " each" if count != 1 else ""
-    over = format_axes(first) + ("" if _find_unusual(first) is None else f" by {first.reduction}")
+    over = format_axes(first) + ("" if _unusual(first) is None else f" by {first.reduction}")
     return f"{BOUND_WORDS[bound]}{pluralize(count, first.kind)} over {over} per step, {_format_payload(group)}{each}"
 
 
@@ -221,7 +221,7 @@ def _format_payload(group: Sequence[Collective]) -> str:
 def group_by_axes(collectives: Iterable[Collective]) -> list[tuple[Collective, ...]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
     groups = collate(
-        lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _find_unusual(moved)),
+        lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)),
         collectives,
     )
     return list(map(tuple, groups.values()))
