@@ -115,11 +115,6 @@ def find_allows_in_code(
             yield replace(read, selector=replace(read.selector, source=f"{glob.escape(file)}:{line}"))
 
 
-def find_unread_files(lines: Iterable[CodeLine], sources: SourceFiles) -> tuple[str, ...]:
-    """The files that may not be read, although a comment in them could have accepted something."""
-    return tuple(dict.fromkeys(file for file, line in sorted(lines) if sources.line(file, line) is None))
-
-
 def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis: Analysis) -> tuple[Finding, ...]:
     """Marks the accepted findings, and adds a note for each allow that matches nothing."""
     collectives = {(collective.computation, collective.name): collective for collective in analysis.collectives}
@@ -279,12 +274,12 @@ def apply_rules(facts: Facts, selection: RuleSelection = DEFAULT_SELECTION) -> A
     others = find_allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
     marked = apply_allows(found, (*allows, *others), analysis)
     ordered = sorted(marked, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))
-    notes = (*analysis.notes, *_note_unread(find_unread_files(pointed_at, sources)))
-    return replace(analysis, findings=tuple(ordered), notes=notes)
+    return replace(analysis, findings=tuple(ordered), notes=(*analysis.notes, *_note_unread(pointed_at, sources)))
 
 
-def _note_unread(files: Sequence[str]) -> Iterator[str]:
-    """The note about files of the user's code that were not read, so that comments in them have no effect."""
+def _note_unread(lines: Iterable[CodeLine], sources: SourceFiles) -> Iterator[str]:
+    """The note about files of the user's code that may not be read, so that comments in them have no effect."""
+    files = list(dict.fromkeys(file for file, line in sorted(lines) if sources.line(file, line) is None))
     if files:
         shown = ", ".join(files[:_FILES_SHOWN])
         more = f" and {len(files) - _FILES_SHOWN:,} more" if len(files) > _FILES_SHOWN else ""
