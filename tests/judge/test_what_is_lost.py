@@ -201,12 +201,12 @@ def test_what_was_not_named_is_not_accepted_with_a_step(written):
         ("all-gather@X", "better"),
         ("step", "worse"),
     }
-    assert slower.with_faster_step(["all-gather@X"]) == ["all-gather@X"]
+    assert slower.add_faster_step(["all-gather@X"]) == ["all-gather@X"]
     assert slower.accept(["all-gather@X"]).step == before.step
     less = written.judged(written.baseline(found(1, 100.0), *lines), found(2, 60.0), *lines)  # and the other way round
     assert {(change.key, change.judgement) for change in less.changes} == {
         ("all-gather@X", "worse"),
         ("step", "better"),
     }
-    assert {*less.with_faster_step(["all-gather@X"])} == {"all-gather@X", "step"}
-    assert [*less.with_faster_step([])] == []
+    assert {*less.add_faster_step(["all-gather@X"])} == {"all-gather@X", "step"}
+    assert [*less.add_faster_step([])] == []
