@@ -17,8 +17,8 @@ from hloscope.base.environment import is_ci
 from hloscope.base.errors import HloscopeError, did_you_mean
 from hloscope.base.units import pluralize
 from hloscope.judge.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
-from hloscope.judge.baselines import Baseline, baseline_of, section_for
-from hloscope.judge.judging import BaselineComparison, judge, with_section
+from hloscope.judge.baselines import Baseline, find_section, make_baseline
+from hloscope.judge.judging import BaselineComparison, judge, replace_section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +207,11 @@ def _proposed(outcome: Outcome) -> Proposed | Accepted:
         kept = read_baselines(job.baseline)
     except BaselineError:
         kept = ()  # it is written anew
-    now = baseline_of(outcome.analysis, root=job.root)
+    now = make_baseline(outcome.analysis, root=job.root)
     compared = None
     if kept:
         tolerance = tolerance_of(job.target)
-        compared = judge(section_for(kept, now), outcome.analysis, root=job.root, tolerance=tolerance, of_target=True)
+        compared = judge(find_section(kept, now), outcome.analysis, root=job.root, tolerance=tolerance, of_target=True)
     return Proposed(name=job.name, path=job.baseline, kept=kept, now=now, compared=compared)
 
 
@@ -221,10 +221,10 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
     if compared is not None and compared.changes and keys is not None and not keys:
         return Accepted(name=proposed.name, path=proposed.path, state="rejected")
     whole = compared is None or keys is None or compared.is_all(keys)
-    accepted = proposed.now if compared is None else compared.accepting(None if whole else keys)
-    sections = with_section(proposed.kept, accepted, beside=beside)
+    accepted = proposed.now if compared is None else compared.accept(None if whole else keys)
+    sections = replace_section(proposed.kept, accepted, beside=beside)
     before = proposed.path.read_bytes() if proposed.path.is_file() else None
-    if before == format_baselines(sections).encode():
+    if before == format_baselines(*sections).encode():
         return Accepted(name=proposed.name, path=proposed.path, state="unchanged")
     write_baselines(proposed.path, sections)
     state = "written" if before is None else "rewritten" if whole else "rewritten in part"
@@ -235,7 +235,7 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
 def _answer_of(proposed: Proposed, only: Collection[str]) -> Answer:
     """What is accepted without asking."""
     compared = proposed.compared
-    return Answer(only if compared is None else compared.with_faster_step(only))
+    return Answer(only if compared is None else compared.add_faster_step(only))
 
 
 def _in_part(compared: BaselineComparison, keys: Collection[str], accepted: Baseline) -> str:

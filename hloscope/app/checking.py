@@ -35,7 +35,7 @@ from hloscope.compile.hlo_files import is_hlo_target
 from hloscope.compile.target import TargetOptions, accept_options, make_facts
 from hloscope.judge.baseline_files import is_baseline
 from hloscope.judge.changes import USUAL, AllowedGrowth
-from hloscope.judge.checks import Checked, check_analysis, could_not_run, judged_strictly, without_fail_on
+from hloscope.judge.checks import Checked, apply_strictness, check_analysis, make_failed_check, note_unused_allow
 from hloscope.judge.model import Contract
 from hloscope.judge.notation import read_contract
 from hloscope.judge.plugins import load_plugins, refuse_broken_plugins
@@ -111,7 +111,7 @@ def check(
             found = [_analysis_of(target, args, options) for target in targets]
         names = label_programs([analysis.target for analysis in found], found)
         checks = [replace(expected.checked(analysis), name=name) for analysis, name in zip(found, names, strict=True)]
-        judged = judged_strictly(checks, strict=is_strict(strict), whole=True)
+        judged = apply_strictness(checks, strict=is_strict(strict), whole=True)
         return CheckReport(checks=judged, root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
     said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
@@ -258,7 +258,7 @@ def report_of_project(
         own = {baseline_file(project, check.name) for check in checks}
         unused = tuple(path for path in unused if path in own)
     orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
-    judged = judged_strictly(checks, strict=is_strict(strict), whole=whole, orphans=orphans)
+    judged = apply_strictness(checks, strict=is_strict(strict), whole=whole, orphans=orphans)
     return CheckReport(
         checks=judged,
         root=project.root,
@@ -326,7 +326,7 @@ def with_unfinished(
 
 
 def _interrupted(job: Job) -> Checked:
-    return could_not_run(job.name, "error: interrupted before it was done", place=job.target.place)
+    return make_failed_check(job.name, "error: interrupted before it was done", place=job.target.place)
 
 
 def contracts_of(jobs: Sequence[Job]) -> dict[str, Contract | None]:
@@ -372,7 +372,7 @@ def checked_outcome(outcome: Outcome, contract: Contract | None, changes: str) -
 def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
     job = outcome.job
     if outcome.analysis is None:
-        return could_not_run(job.name, outcome.error or "")
+        return make_failed_check(job.name, outcome.error or "")
     try:
         found = check_analysis(
             job.name,
@@ -386,8 +386,8 @@ def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
             of_target=True,
         )
     except HloscopeError as error:
-        return could_not_run(job.name, error)
-    return without_fail_on(found) if job.target.fail_on is None and job.target.options.get("allow") else found
+        return make_failed_check(job.name, error)
+    return note_unused_allow(found) if job.target.fail_on is None and job.target.options.get("allow") else found
 
 
 def tolerance_of(target: TargetConfig) -> AllowedGrowth:

@@ -23,7 +23,7 @@ from hloscope.base.errors import HloscopeError, Option, TargetError, say
 from hloscope.compile.hlo_files import is_hlo_target, split_module
 from hloscope.compile.target import OPTIONS_BY_NAME, TargetOptions, accept_options, make_facts
 from hloscope.judge.baseline_files import is_baseline, read_baselines
-from hloscope.judge.baselines import Baseline, as_collectives, baseline_of
+from hloscope.judge.baselines import Baseline, make_baseline, to_collectives
 from hloscope.judge.changes import Judgement
 from hloscope.judge.judging import judge_two
 from hloscope.judge.matching import match
@@ -53,7 +53,7 @@ class Side:
     def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
         """A program that was analyzed, of the project in a folder; what was guessed of it compares with nothing."""
         known = remove_guesses(analysis)
-        return cls(name=name, baseline=baseline_of(known, root=root), analysis=known, root=root)
+        return cls(name=name, baseline=make_baseline(known, root=root), analysis=known, root=root)
 
     @property
     def step_us(self) -> float | None:
@@ -266,7 +266,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
 def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
     if old.analysis is not None and new.analysis is not None:
         return old.analysis.collectives, new.analysis.collectives
-    return as_collectives(old.baseline.rows, new.baseline.rows, dict(new.baseline.mesh or ()))
+    return to_collectives(old.baseline.rows, new.baseline.rows, dict(new.baseline.mesh or ()))
 
 
 def _unlike(old: Baseline, new: Baseline) -> Iterator[str]:

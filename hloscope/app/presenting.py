@@ -87,11 +87,11 @@ def array_picture(found: Analysis, name: str) -> Picture:
 
 def select(collectives: Collectives, selector: str) -> list[Collective]:
     """`Collectives.selected`."""
-    from hloscope.judge.model import chosen
+    from hloscope.judge.model import find_matching
     from hloscope.judge.notation import parse_selector
 
     wanted = parse_selector(selector, where=f"the selector {selector!r}")
-    return chosen(collectives, wanted, collectives.mesh_axes)
+    return find_matching(collectives, wanted, collectives.mesh_axes)
 
 
 def filter(
@@ -99,9 +99,9 @@ def filter(
 ) -> list[Collective]:
     """`Collectives.where`, without the filter by module."""
     from hloscope.judge.building import selector
-    from hloscope.judge.model import chosen
+    from hloscope.judge.model import find_matching
 
-    return chosen(collectives, selector(kind, axes, source, link), collectives.mesh_axes)
+    return find_matching(collectives, selector(kind, axes, source, link), collectives.mesh_axes)
 
 
 def groups(collectives: Collectives, what: str) -> list[Group]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -137,6 +138,24 @@ def write_text(text: str, path: str | Path, what: str = "the report") -> None:
         HloscopeError: It cannot be written.
     """
     _write(Path(path), (text if text.endswith("\n") else text + "\n").encode("utf-8"), what)
+
+
+def replace_file(path: Path, content: bytes, what: str) -> None:
+    """Writes a file whole or not at all, in a folder that is made for it; an existing file keeps its access rights.
+
+    Raises:
+        HloscopeError: It cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        if path.exists():
+            temporary.chmod(path.stat().st_mode)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise HloscopeError(f"{what} cannot be written", why=error.strerror or str(error)) from None
 
 
 def write_files(files: OutputFiles, path: str | Path) -> tuple[str, ...]:

@@ -114,12 +114,12 @@ class _Asking:
 
 def _details(change: RowChange) -> list[str]:
     """Where a change is, why it moves, and the lines of the baseline that it takes away and adds."""
-    from hloscope.judge.baseline_files import row_text
+    from hloscope.judge.baseline_files import format_row
 
     lines = [f"--> {change.source}"] if change.source else []
     lines += [f"why: {change.why}"] if change.why else []
-    lines += [f"- {row_text(row)}" for row in change.before]
-    return [*lines, *(f"+ {row_text(row)}" for row in change.after)]
+    lines += [f"- {format_row(row)}" for row in change.before]
+    return [*lines, *(f"+ {format_row(row)}" for row in change.after)]
 
 
 def _line(accepted: Accepted, root: Path) -> str:

@@ -187,10 +187,10 @@ def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
     Raises:
         HloscopeError: The error, where the report is text.
     """
-    from hloscope.judge.checks import could_not_run
+    from hloscope.judge.checks import make_failed_check
     from hloscope.report.checks import CheckReport
 
-    report = CheckReport(checks=(could_not_run("hloscope check", error),), root=Path.cwd())
+    report = CheckReport(checks=(make_failed_check("hloscope check", error),), root=Path.cwd())
     if click.get_current_context().params["format_name"] == "text":
         write_also(report, {"also": also})
         raise error

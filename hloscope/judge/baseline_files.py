@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from hloscope.base.errors import Command, HloscopeError, caret_excerpt, say
+from hloscope.base.outputs import replace_file
 from hloscope.base.units import sum_known
 from hloscope.judge.baselines import (
     ARGUMENT,
@@ -104,14 +104,7 @@ def write_baselines(path: Path, baselines: Sequence[Baseline]) -> None:
     Raises:
         HloscopeError: It cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(format_baselines(baselines), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise HloscopeError(f"the baseline {path} cannot be written", why=error.strerror or str(error)) from None
+    replace_file(path, format_baselines(*baselines).encode("utf-8"), f"the baseline {path}")
 
 
 T = TypeVar("T")
@@ -139,7 +132,7 @@ def parse_baselines(text: str, *, name: str) -> tuple[Baseline, ...]:
     Raises:
         BaselineError: A line cannot be read, or the file is cut off.
     """
-    return _BaselineReader(text, name).baselines()
+    return _BaselineReader(text, name).read()
 
 
 @dataclass(kw_only=True)
@@ -161,9 +154,9 @@ class _BaselineReader:
         self._at = 0
         self._shared: dict[str, tuple[int, str]] = {}
 
-    def baselines(self) -> tuple[Baseline, ...]:
+    def read(self) -> tuple[Baseline, ...]:
         if self._lines[0] == FIRST_TITLE:
-            return (self._first(),)
+            return (self._read_first_version(),)
         if self._lines[0] != TITLE:
             what = "this is not a baseline that this version of hloscope reads"
             self._refuse(what if any(self._lines) else "the baseline is empty", f"the first line should be: {TITLE}")
@@ -172,17 +165,17 @@ class _BaselineReader:
         for at, line in enumerate(self._lines[1:], 1):
             self._at = at
             if line == END:
-                found.append(self._made(section, matmuls=tuple(section.matmuls)))
+                found.append(self._make_baseline(section, matmuls=tuple(section.matmuls)))
                 if found[-1].compiler in [other.compiler for other in found[:-1]]:
                     self._refuse("the baseline has two sections of the same versions", None)
                 section = _Section()
             elif line.strip() and not line.startswith("#"):
-                self._read(line, section, _ROW)
+                self._read_line(line, section, _ROW)
         if section != _Section() or not found or self._lines[-1]:
             self._refuse("the baseline is cut off", f"it does not end with its last line: {END}")
         return tuple(found)
 
-    def _first(self) -> Baseline:
+    def _read_first_version(self) -> Baseline:
         """The baseline in a file of the first version, whose rows have line numbers, and add up to its last line."""
         section = _Section()
         for at, line in enumerate(self._lines[1:], 1):
@@ -190,16 +183,16 @@ class _BaselineReader:
             if _TOTAL.fullmatch(line):
                 break
             if line.strip() and not line.startswith("#"):
-                self._read(line, section, _FIRST_ROW)
+                self._read_line(line, section, _FIRST_ROW)
         else:
             self._refuse("the baseline is cut off", "it does not end with its total")
-        made, total = self._made(section, matmuls=None), _total_line(section.rows)
+        made, total = self._make_baseline(section, matmuls=None), _format_total(section.rows)
         after = self._lines[self._at + 1 :]
         if not after or any(after) or total != line:
             self._refuse("the baseline does not add up", f"its lines sum up to: {total}")
         return made
 
-    def _read(self, line: str, section: _Section, row_words: re.Pattern[str]) -> None:
+    def _read_line(self, line: str, section: _Section, row_words: re.Pattern[str]) -> None:
         head = _HEAD.fullmatch(line)
         if head is not None:
             known = self._shared if head["name"] in _SHARED else section.head
@@ -208,20 +201,20 @@ class _BaselineReader:
                 return
         with suppress(ValueError):
             if (row := row_words.fullmatch(line)) is not None:
-                section.rows.append(_row(row.groupdict()))
+                section.rows.append(_parse_row(row.groupdict()))
                 return
             if row_words is _ROW and (found := _MATMULS.fullmatch(line)) is not None:
-                flops, place = _count(found["flops"]), _place(found.groupdict())
+                flops, place = _parse_count(found["flops"]), _parse_place(found.groupdict())
                 bound = Bound(found["bound"] or Bound.EXACT)
                 section.matmuls.append(MatmulRow(dtype=found["dtype"], flops=flops, bound=bound, place=place))
                 return
             if row_words is _ROW and (array := _ARRAYS_OF_TYPE.fullmatch(line)) is not None:
-                count = _count(array["count"]) or 0
+                count = _parse_count(array["count"]) or 0
                 section.arrays.append(ArrayRow(kind=array["kind"], type=array["type"], count=count))
                 return
-        self._refuse("this line of the baseline cannot be read", None, column=_readable(line, row_words) + 1)
+        self._refuse("this line of the baseline cannot be read", None, column=_count_readable(line, row_words) + 1)
 
-    def _made(self, section: _Section, *, matmuls: tuple[MatmulRow, ...] | None) -> Baseline:
+    def _make_baseline(self, section: _Section, *, matmuls: tuple[MatmulRow, ...] | None) -> Baseline:
         for known, names in ((self._shared, _SHARED), (section.head, _NEEDED)):
             for name in names:
                 if name not in known:
@@ -229,23 +222,23 @@ class _BaselineReader:
         head = self._shared | section.head
 
         def value(name: str, read: Callable[[str], T]) -> T:
-            return self._value(head, name, read)
+            return self._read_value(head, name, read)
 
         return Baseline(
             target=head["target"][1],
             slice=None if head["slice"][1] == "none" else head["slice"][1],
-            mesh=None if head["mesh"][1] == "none" else value("mesh", _mesh),
-            versions=value("versions", _versions),
+            mesh=None if head["mesh"][1] == "none" else value("mesh", _parse_mesh),
+            versions=value("versions", _parse_versions),
             rows=tuple(section.rows),
             matmuls=matmuls,
             arrays=tuple(section.arrays) or None,
-            memory=value("memory", _memory),
-            step=value("step", _step) if "step" in head else None,
+            memory=value("memory", _parse_memory),
+            step=value("step", _parse_step) if "step" in head else None,
             not_understood=value("not understood", int),
-            kernels=value("kernels", _kernels) if "kernels" in head else None,
+            kernels=value("kernels", _parse_kernels) if "kernels" in head else None,
         )
 
-    def _value(self, head: dict[str, tuple[int, str]], name: str, read: Callable[[str], T]) -> T:
+    def _read_value(self, head: dict[str, tuple[int, str]], name: str, read: Callable[[str], T]) -> T:
         at, text = head[name]
         try:
             return read(text)
@@ -260,7 +253,7 @@ class _BaselineReader:
         )
 
 
-def _readable(line: str, row_words: re.Pattern[str]) -> int:
+def _count_readable(line: str, row_words: re.Pattern[str]) -> int:
     """The number of characters of a row that can be read."""
     parts = re.split(r"( {2,})", line)
     kind = parts[0].partition("@")
@@ -275,7 +268,7 @@ def _readable(line: str, row_words: re.Pattern[str]) -> int:
     return min(position, len(line))
 
 
-def _row(found: dict[str, str | None]) -> BaselineRow:
+def _parse_row(found: dict[str, str | None]) -> BaselineRow:
     """The row; a ValueError for what names no kind, no link, or no quoted axis, or combines what only moves."""
     axes, dtype = found["axes"] or "", found.get("dtype")
     kind, reduction = Kind(found["kind"] or ""), found.get("reduction")
@@ -283,62 +276,56 @@ def _row(found: dict[str, str | None]) -> BaselineRow:
         raise ValueError(reduction)
     return BaselineRow(
         kind=kind,
-        axes=None if axes == "?" else tuple(map(_plain, re.findall(_AXIS, axes))),
+        axes=None if axes == "?" else tuple(map(_unquote, re.findall(_AXIS, axes))),
         link=Link(found["link"] or Link.ICI),
         dtype=None if dtype == "?" else dtype,
         reduction=reduction,
         written=found.get("written") is not None,
-        executions=_count(found["executions"] or "") or 0,
-        arrays=_arrays(found),
-        payload_bytes=_count(found["payload"] or ""),
-        wire_bytes=_count(found["wire"] or ""),
+        executions=_parse_count(found["executions"] or "") or 0,
+        arrays=_parse_count(found["arrays"] or found["executions"] or "") if "arrays" in found else None,
+        payload_bytes=_parse_count(found["payload"] or ""),
+        wire_bytes=_parse_count(found["wire"] or ""),
         bound=Bound(found["bound"] or Bound.EXACT),
-        place=_place(found),
+        place=_parse_place(found),
     )
 
 
-def _arrays(found: dict[str, str | None]) -> int | None:
-    if "arrays" not in found:
-        return None
-    return _count(found["arrays"] or found["executions"] or "")
-
-
-def _place(found: dict[str, str | None]) -> SourceLine:
+def _parse_place(found: dict[str, str | None]) -> SourceLine:
     file, function, line = (found.get(name) for name in ("file", "function", "line"))
     if file is None:
         return NOWHERE
     if line is not None:  # of the first version, which quotes nothing
         return SourceLine(file=file, function=function, line=int(line))
     return SourceLine(
-        file=_plain(file), function=None if function is None else _plain(function), text=found.get("text")
+        file=_unquote(file), function=None if function is None else _unquote(function), text=found.get("text")
     )
 
 
-def _count(text: str) -> int | None:
+def _parse_count(text: str) -> int | None:
     return None if text == "unknown" else int(text.replace(",", ""))
 
 
-def _mesh(text: str) -> tuple[tuple[str, int], ...]:
+def _parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
     found = list(_MESH_AXIS.finditer(text))
     if "".join(axis[0] for axis in found) != text:
         raise ValueError(text)
-    return tuple((_plain(axis["name"]), int(axis["size"])) for axis in found)
+    return tuple((_unquote(axis["name"]), int(axis["size"])) for axis in found)
 
 
-def _plain(text: str) -> str:
+def _unquote(text: str) -> str:
     return str(json.loads(text)) if text.startswith('"') else text
 
 
-def _versions(text: str) -> dict[str, str]:
-    pairs = (entry.split(" ") for entry in _entries(text))
+def _parse_versions(text: str) -> dict[str, str]:
+    pairs = (entry.split(" ") for entry in _split_entries(text))
     return {name: version for name, version in pairs}  # noqa: C416  # so that anything but a pair is an error
 
 
-def _kernels(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple((name, does) for name, does in (entry.rsplit(" ", 1) for entry in _entries(text)))
+def _parse_kernels(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, does) for name, does in (entry.rsplit(" ", 1) for entry in _split_entries(text)))
 
 
-def _step(text: str) -> BaselineStep:
+def _parse_step(text: str) -> BaselineStep:
     found = _STEP.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -347,14 +334,14 @@ def _step(text: str) -> BaselineStep:
     return BaselineStep(step_us=step_us, least_us=least_us, most_us=most_us, model=int(found[5]), bound=bound)
 
 
-def _entries(text: str) -> list[str]:
+def _split_entries(text: str) -> list[str]:
     return [] if text == "none" else text.split(", ")
 
 
-def _memory(text: str) -> Memory:
+def _parse_memory(text: str) -> Memory:
     """The memory; a ValueError where its parts do not make its peak."""
     counts: dict[str, int] = {}
-    for entry in _entries(text):
+    for entry in _split_entries(text):
         count, unit, name = entry.split(" ")
         counts[name] = int(count.replace(",", ""))
         if unit != "B" or name not in MEMORY_PARTS:
@@ -366,7 +353,7 @@ def _memory(text: str) -> Memory:
     return Memory(**fields)
 
 
-def _total_line(rows: Sequence[BaselineRow]) -> str:
+def _format_total(rows: Sequence[BaselineRow]) -> str:
     """The last line of a file of the first version: what the rows add up to."""
     executions = sum(row.executions for row in rows)
     payload, wire = sum_known(row.payload_bytes for row in rows), sum_known(row.wire_bytes for row in rows)
@@ -377,117 +364,105 @@ def _total_line(rows: Sequence[BaselineRow]) -> str:
 # ---- the text of a file: what all sections share, and a line for each row
 
 
-def format_baselines(baselines: Sequence[Baseline]) -> str:
+def format_baselines(*baselines: Baseline) -> str:
     """The text of a baseline file: what all sections share, and each of them."""
     first = baselines[0]
-    mesh = "none" if first.mesh is None else ",".join(f"{word(name)}={size}" for name, size in first.mesh)
+    mesh = "none" if first.mesh is None else ",".join(f"{quote_axis(name)}={size}" for name, size in first.mesh)
     lines = [TITLE, _REMARK, f"target: {first.target}", f"slice: {first.slice or 'none'}", f"mesh: {mesh}"]
     for baseline in baselines:
-        lines += ["", *_section(baseline)]
+        lines += ["", *_format_section(baseline)]
     return "\n".join(line.rstrip() for line in (*lines, ""))
 
 
-def format_baseline(baseline: Baseline) -> str:
-    """The text of a file with one section."""
-    return format_baselines((baseline,))
-
-
-def _section(baseline: Baseline) -> list[str]:
+def _format_section(baseline: Baseline) -> list[str]:
     parts = ((name, getattr(baseline.memory, field)) for name, field in MEMORY_PARTS.items())
     lines = [
-        f"versions: {_list(f'{name} {version}' for name, version in baseline.versions.items())}",
-        *_aligned(map(_cells, baseline.rows), left=(0, 1, 5)),
-        *_aligned(map(_matmul_cells, baseline.matmuls or ()), left=(0, 1, 3)),
-        *_aligned(map(_array_cells, baseline.arrays or ()), left=(0, 1)),
-        f"memory: {_list(f'{count:,} B {name}' for name, count in parts if count is not None)}",
+        f"versions: {_join(f'{name} {version}' for name, version in baseline.versions.items())}",
+        *_align(map(_format_cells, baseline.rows), left=(0, 1, 5)),
+        *_align(map(_format_matmul_cells, baseline.matmuls or ()), left=(0, 1, 3)),
+        *_align(map(_format_array_cells, baseline.arrays or ()), left=(0, 1)),
+        f"memory: {_join(f'{count:,} B {name}' for name, count in parts if count is not None)}",
     ]
     step = baseline.step
     if step is not None:
         span = f"{step.least_us:,.3f} to {step.most_us:,.3f} us"
-        lines.append(f"step: {_bound_words(step.bound)}{step.step_us:,.3f} us, {span}, cost model {step.model}")
+        lines.append(f"step: {_format_bound(step.bound)}{step.step_us:,.3f} us, {span}, cost model {step.model}")
     if baseline.kernels:
-        lines.append(f"kernels: {_list(' '.join(kernel) for kernel in baseline.kernels)}")
+        lines.append(f"kernels: {_join(' '.join(kernel) for kernel in baseline.kernels)}")
     return [*lines, f"not understood: {baseline.not_understood}", END]
 
 
-def word(name: str) -> str:
+def quote_axis(name: str) -> str:
     """A mesh axis as it is, or quoted as in JSON where a line of the file could not be read, or seen, with it."""
-    return name if _PLAIN.fullmatch(name) and name.isprintable() else _quoted(name)
+    return name if _PLAIN.fullmatch(name) and name.isprintable() else _quote(name)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return json.dumps(name).replace("\x7f", "\\u007f")
 
 
-def _list(entries: Iterable[str]) -> str:
+def _join(entries: Iterable[str]) -> str:
     return ", ".join(entries) or "none"
 
 
-def _cells(row: BaselineRow) -> tuple[str, ...]:
+def _format_cells(row: BaselineRow) -> tuple[str, ...]:
     return (
-        f"{row.kind}@{'?' if row.axes is None else ','.join(map(word, row.axes))}"
+        f"{row.kind}@{'?' if row.axes is None else ','.join(map(quote_axis, row.axes))}"
         + ("" if row.link is Link.ICI else f" over {row.link}"),
         " ".join(filter(None, (row.dtype or "?", row.reduction, WRITTEN if row.written else None))),
-        _count_words(row),
-        f"{_number(row.payload_bytes)} B payload",
-        f"{_number(row.wire_bytes)} B wire",
-        _place_words(row.place),
+        _format_count(row),
+        f"{_format_number(row.payload_bytes)} B payload",
+        f"{_format_number(row.wire_bytes)} B wire",
+        _format_place(row.place),
     )
 
 
-def _matmul_cells(row: MatmulRow) -> tuple[str, ...]:
-    return "matmuls", row.dtype, f"{_bound_words(row.bound)}{_number(row.flops)} FLOP", _place_words(row.place)
+def _format_matmul_cells(row: MatmulRow) -> tuple[str, ...]:
+    return "matmuls", row.dtype, f"{_format_bound(row.bound)}{_format_number(row.flops)} FLOP", _format_place(row.place)
 
 
-def _array_cells(row: ArrayRow) -> tuple[str, ...]:
+def _format_array_cells(row: ArrayRow) -> tuple[str, ...]:
     return row.kind, row.type, f"{row.count:,} {'array' if row.count == 1 else 'arrays'}"
 
 
-def _aligned(rows: Iterable[tuple[str, ...]], left: Sequence[int]) -> list[str]:
+def _align(rows: Iterable[tuple[str, ...]], left: Sequence[int]) -> list[str]:
     """Rows in columns, each of its own line so that a longer one among them moves no other: padded to fixed steps."""
     found = []
     for row in rows:
+        widths = [-(-len(cell) // _CELL) * _CELL for cell in row]
         cells = (
-            cell.ljust(_wide(cell)) if index in left else cell.rjust(_wide(cell)) for index, cell in enumerate(row)
+            cell.ljust(width) if index in left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         found.append("  ".join(cells).rstrip())
     return found
 
 
-def _wide(cell: str) -> int:
-    """The width of a cell: a multiple of a few characters, whatever stands in other rows."""
-    return -(-len(cell) // _CELL) * _CELL
-
-
-def _place_words(place: SourceLine) -> str:
+def _format_place(place: SourceLine) -> str:
     if place.file is None:
         return ""
-    named = _name(place.file) if place.line is None else _name(f"{place.file}:{place.line}")
-    function = "" if place.function is None else f" in {_name(place.function)}"
+    named = _quote_name(place.file) if place.line is None else _quote_name(f"{place.file}:{place.line}")
+    function = "" if place.function is None else f" in {_quote_name(place.function)}"
     return f"{named}{function}{'' if place.text is None else f': {place.text}'}"
 
 
-def _name(text: str) -> str:
-    return text if _PLAIN_NAME.fullmatch(text) and text != "in" else _quoted(text)
+def _quote_name(text: str) -> str:
+    return text if _PLAIN_NAME.fullmatch(text) and text != "in" else _quote(text)
 
 
-def row_text(row: BaselineRow | MatmulRow) -> str:
+def format_row(row: BaselineRow | MatmulRow) -> str:
     """The line of a file that holds a row, without its padding."""
-    return "  ".join(filter(None, _cells(row) if isinstance(row, BaselineRow) else _matmul_cells(row)))
+    return "  ".join(filter(None, _format_cells(row) if isinstance(row, BaselineRow) else _format_matmul_cells(row)))
 
 
-def _number(count: int | None) -> str:
+def _format_number(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
-def _count_words(row: BaselineRow) -> str:
+def _format_count(row: BaselineRow) -> str:
     arrays = "" if row.arrays in (None, row.executions) else f" of {row.arrays:,} arrays"
-    return f"{_bound_words(row.bound)}{_times(row.executions)}{arrays}"
+    return f"{_format_bound(row.bound)}{row.executions:,} {'time' if row.executions == 1 else 'times'}{arrays}"
 
 
-def _bound_words(bound: Bound) -> str:
+def _format_bound(bound: Bound) -> str:
     return "" if bound is Bound.EXACT else f"{bound} "
-
-
-def _times(count: int) -> str:
-    return f"{count:,} time" if count == 1 else f"{count:,} times"

@@ -1,8 +1,8 @@
 """Baselines: what a program moved, multiplied and took when it was last accepted.
 
 Made for review and for merges: one line for each kind, axes, type and line of source, which is named by its text and
-not by its number; bytes in full; no sums over lines, and no HLO. What two versions of the compiler make of one program
-stands in two sections of one file.
+not by its number; bytes in full; no sums over lines, and no HLO. The same program as two versions of the compiler make
+it has two sections in one file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import linecache
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from math import prod
 from operator import add
 from pathlib import Path, PurePath
@@ -225,14 +225,14 @@ class Baseline:
     @property
     def compiler(self) -> tuple[tuple[str, str], ...]:
         """The versions that decide what is compiled, by which sections of one file are told apart."""
-        return _compiler_of(self.versions)
+        return _find_compiler(self.versions)
 
 
-def _compiler_of(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _find_compiler(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, versions[name]) for name in _COMPILERS if name in versions)
 
 
-def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
+def make_baseline(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
     """The baseline of a program, without what was guessed of it.
 
     Args:
@@ -242,14 +242,15 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
     """
     analysis = remove_guesses(analysis)
     mesh, time = analysis.mesh, analysis.time
+    sending = [(mark_unseen(each.name), each.fingerprint or "unknown") for each in analysis.kernels if each.remote_dma]
     return Baseline(
         target=target or analysis.target,
         slice=None if analysis.slice is None else analysis.slice.name,
         mesh=None if mesh is None else tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
         versions=dict(analysis.versions),
-        rows=tuple(row for row, _ in rows_of(analysis, root)),
-        matmuls=tuple(row for row, _ in matmul_rows_of(analysis, root)),
-        arrays=array_rows(analysis.arguments, analysis.outputs) or None,
+        rows=tuple(row for row, _ in make_rows(analysis, root)),
+        matmuls=tuple(row for row, _ in make_matmul_rows(analysis, root)),
+        arrays=(*make_array_rows(ARGUMENT, analysis.arguments), *make_array_rows(OUTPUT, analysis.outputs)) or None,
         memory=replace(analysis.memory, hbm_bytes=None, fits=None),
         step=None
         if time is None
@@ -261,61 +262,48 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
             bound=time.bound,
         ),
         not_understood=len(analysis.unmodelled),
-        kernels=_sending(analysis) or None,
+        kernels=tuple(sorted(sending)) or None,
     )
 
 
-def _sending(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    """The kernels that send by themselves, of which no row tells how much: each by its name, with what it does."""
-    known = ((seen(kernel.name), kernel.fingerprint or "unknown") for kernel in analysis.kernels if kernel.remote_dma)
-    return tuple(sorted(known))
-
-
-def rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[BaselineRow, tuple[Collective, ...]], ...]:
-    """The rows of a program in the order of a file, each with the collectives that it stands for."""
-    place_of = _places(analysis, root)
+def make_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[BaselineRow, tuple[Collective, ...]], ...]:
+    """The rows of a program in the order of a file, each with its collectives."""
+    place_of = _make_place_finder(analysis, root)
 
     def key(moved: Collective) -> Hashable:
         written = moved.origin is Origin.AUTHORED
-        what = moved.kind, moved.axes, moved.link, _dtype_of(moved), _reduction_of(moved)
+        what = moved.kind, moved.axes, moved.link, _find_dtype(moved), _find_reduction(moved)
         return what, written, place_of(moved.source)
 
     groups = collate(key, analysis.collectives).values()
-    rows = ((_row(group, place_of(group[0].source)), tuple(group)) for group in groups)
-    return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
+    rows = ((_make_row(group, place_of(group[0].source)), tuple(group)) for group in groups)
+    return tuple(sorted(rows, key=lambda pair: find_row_order(pair[0])))
 
 
-def matmul_rows_of(analysis: Analysis, root: Path | None = None) -> tuple[tuple[MatmulRow, tuple[Matmuls, ...]], ...]:
+def make_matmul_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[MatmulRow, tuple[Matmuls, ...]], ...]:
     """The same of what a program multiplies."""
-    place_of = _places(analysis, root)
+    place_of = _make_place_finder(analysis, root)
     groups = collate(lambda each: (each.dtype, place_of(each.source)), analysis.matmuls)
-    rows = ((_matmul_row(dtype, group, place), tuple(group)) for (dtype, place), group in groups.items())
-    return tuple(sorted(rows, key=lambda pair: row_order(pair[0])))
+    rows = []
+    for (dtype, place), group in groups.items():
+        bound = reduce(add, (each.bound for each in group), Bound.EXACT)
+        flops = sum_known(each.flops for each in group)
+        rows.append((MatmulRow(dtype=dtype, flops=flops, bound=bound, place=place), tuple(group)))
+    return tuple(sorted(rows, key=lambda pair: find_row_order(pair[0])))
 
 
-def _matmul_row(dtype: str, group: Sequence[Matmuls], place: SourceLine) -> MatmulRow:
-    bound = reduce(lambda bound, each: bound + each.bound, group, Bound.EXACT)
-    return MatmulRow(dtype=dtype, flops=sum_known(each.flops for each in group), bound=bound, place=place)
-
-
-def _places(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], SourceLine]:
+def _make_place_finder(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], SourceLine]:
     """Finds the line of a stack; with its text only in the project's own files, for programs that were traced."""
-    known: dict[tuple[str, int, str | None], SourceLine] = {}
     reads = root is not None and "jax" in analysis.versions
 
-    def place_of(source: Sequence[SourceFrame]) -> SourceLine:
-        frame = find_users_frame(source)
-        if frame is None:
-            return NOWHERE
-        key = (frame.file, frame.line, frame.function)
-        if key not in known:
-            known[key] = _place(frame, root, reads=reads)
-        return known[key]
+    @cache
+    def place_of(frame: SourceFrame | None) -> SourceLine:
+        return NOWHERE if frame is None else _find_place(frame, root, reads=reads)
 
-    return place_of
+    return lambda source: place_of(find_users_frame(source))
 
 
-def _place(frame: SourceFrame, root: Path | None, *, reads: bool) -> SourceLine:
+def _find_place(frame: SourceFrame, root: Path | None, *, reads: bool) -> SourceLine:
     path = frame_path(frame)
     is_own = root is not None and path.is_relative_to(root)
     if root is not None and is_own:
@@ -323,24 +311,24 @@ def _place(frame: SourceFrame, root: Path | None, *, reads: bool) -> SourceLine:
     else:
         shown = PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
     return SourceLine(
-        file=seen(shown.as_posix().lstrip("/")),
-        function=seen(" ".join((frame.function or "").split())) or None,
-        text=_text_of(frame) if reads and is_own else None,
+        file=mark_unseen(shown.as_posix().lstrip("/")),
+        function=mark_unseen(" ".join((frame.function or "").split())) or None,
+        text=_read_text(frame) if reads and is_own else None,
     )
 
 
-def _text_of(frame: SourceFrame) -> str | None:
+def _read_text(frame: SourceFrame) -> str | None:
     linecache.checkcache(frame.file)
-    text = seen(" ".join(linecache.getline(frame.file, frame.line).split()))
+    text = mark_unseen(" ".join(linecache.getline(frame.file, frame.line).split()))
     return (text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1].rstrip()}…") or None
 
 
-def seen(text: str) -> str:
+def mark_unseen(text: str) -> str:
     """The text with a mark in place of each character that cannot be printed."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
-def _dtype_of(moved: Collective) -> str | None:
+def _find_dtype(moved: Collective) -> str | None:
     """The type that moves; of several those of which there is more than a little, as of a scalar beside gradients."""
     amounts: dict[str, int] = {}
     for shape in moved.operand_shapes:
@@ -350,39 +338,39 @@ def _dtype_of(moved: Collective) -> str | None:
     return "+".join(sorted(dtype for dtype, amount in amounts.items() if amount >= least)) or None
 
 
-def _reduction_of(moved: Collective) -> str | None:
+def _find_reduction(moved: Collective) -> str | None:
     return (moved.reduction or MIXED) if moved.kind in REDUCING else None
 
 
-def _row(group: list[Collective], place: SourceLine) -> BaselineRow:
+def _make_row(group: list[Collective], place: SourceLine) -> BaselineRow:
     first = group[0]
     return BaselineRow(
         kind=first.kind,
         axes=first.axes,
         link=first.link,
-        dtype=_dtype_of(first),
-        reduction=_reduction_of(first),
+        dtype=_find_dtype(first),
+        reduction=_find_reduction(first),
         written=first.origin is Origin.AUTHORED,
         executions=sum(moved.executions for moved in group),
         arrays=sum(moved.executions * max(len(moved.operand_shapes), 1) for moved in group),
         payload_bytes=sum_known(moved.payload_bytes_per_step for moved in group),
         wire_bytes=sum_known(moved.wire_bytes_per_step for moved in group),
-        bound=reduce(lambda bound, moved: bound + bytes_bound(moved), group, Bound.EXACT),
+        bound=reduce(add, map(bytes_bound, group), Bound.EXACT),
         place=place,
     )
 
 
-def axes_words(moved: BaselineRow | Collective) -> str:
+def format_axes(moved: BaselineRow | Collective) -> str:
     """The axes that something moves over, as they are written after `over`."""
     return "unknown axes" if moved.axes is None else ",".join(moved.axes) or "no axis"
 
 
-def bound_of_rows(rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
+def add_bounds(rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
     """The bound of a sum over rows."""
     return reduce(add, (row.bound for row in rows), Bound.EXACT)
 
 
-def row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
+def find_row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
     """The sort key of the rows of a file, which does not depend on line numbers."""
     place = (row.place.file or "", row.place.function or "", row.place.text or "", row.place.line or 0)
     if isinstance(row, MatmulRow):
@@ -391,7 +379,7 @@ def row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
     return str(row.kind), axes, str(row.link), *place, row.dtype or "", row.reduction or "", row.written
 
 
-def as_collectives(
+def to_collectives(
     before: Sequence[BaselineRow], after: Sequence[BaselineRow], sizes: Mapping[str, int]
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """The rows of two programs as collectives that run once per step, to be matched.
@@ -410,11 +398,11 @@ def as_collectives(
     if not all(row.reduction_is_known for row in rows):
         rows = tuple(replace(row, reduction=None) for row in rows)
     numbers: dict[str, int] = {}
-    found = tuple(_as_collective(row, numbers, sizes) for row in rows)
+    found = tuple(_make_collective(row, numbers, sizes) for row in rows)
     return found[: len(before)], found[len(before) :]
 
 
-def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str, int]) -> Collective:
+def _make_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str, int]) -> Collective:
     place = row.place
     column = None if place.text is None else numbers.setdefault(place.text, len(numbers) + 1)
     frame = None
@@ -437,30 +425,26 @@ def _as_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[str
     )
 
 
-def section_for(baselines: Sequence[Baseline], now: Baseline | Analysis) -> Baseline:
+def find_section(baselines: Sequence[Baseline], now: Baseline | Analysis) -> Baseline:
     """The section of a file that a program is held against: its own compiler's, else the first one."""
-    compiler = _compiler_of(now.versions)
+    compiler = _find_compiler(now.versions)
     return next((each for each in baselines if each.compiler == compiler), baselines[0])
 
 
 # ---- arguments and outputs: a line for each type is short, and merges; names are not kept, as renaming changes nothing
 
 
-def array_rows(arguments: Sequence[ArrayFact], outputs: Sequence[ArrayFact]) -> tuple[ArrayRow, ...]:
-    """The rows of a program, in the order of a file."""
-    return (*_array_rows_of(ARGUMENT, arguments), *_array_rows_of(OUTPUT, outputs))
-
-
-def array_row_order(row: ArrayRow) -> tuple[object, ...]:
+def array_order(row: ArrayRow) -> tuple[object, ...]:
     """The sort key of the rows of arrays in a file."""
     return row.kind, row.type.startswith(OTHERS), row.type
 
 
-def _array_rows_of(kind: str, arrays: Iterable[ArrayFact]) -> list[ArrayRow]:
+def make_array_rows(kind: str, arrays: Iterable[ArrayFact]) -> list[ArrayRow]:
+    """The rows of the arguments or outputs of a program, in the order of a file."""
     sizes = Counter[str]()
-    counts = Counter(map(_type_of, arrays := tuple(arrays)))
+    counts = Counter(map(_format_type, arrays := tuple(arrays)))
     for array in arrays:
-        sizes[_type_of(array)] += array.bytes_per_device or 0
+        sizes[_format_type(array)] += array.bytes_per_device or 0
     by_size = sorted(counts, key=lambda each: (-sizes[each], each))
     own, others = by_size[: _MOST_LINES - 1], by_size[_MOST_LINES - 1 :]
     if len(others) == 1:
@@ -470,26 +454,26 @@ def _array_rows_of(kind: str, arrays: Iterable[ArrayFact]) -> list[ArrayRow]:
         text = "\n".join(f"{counts[each]} {each}" for each in sorted(others))
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         rows.append(ArrayRow(kind=kind, type=f"{OTHERS} {digest}", count=sum(counts[each] for each in others)))
-    return sorted(rows, key=array_row_order)
+    return sorted(rows, key=array_order)
 
 
-def _type_of(array: ArrayFact) -> str:
+def _format_type(array: ArrayFact) -> str:
     local = f"{array.dtype}[{','.join(map(str, array.local_shape))}]"
     if array.global_shape is None:
         return f"{local}{_ON_EACH}"
     whole = f"{array.dtype}[{','.join(map(str, array.global_shape))}]"
     parts = (whole, *(array.sharding or "").split(), *(("as", local) if local != whole else ()))
-    return seen(" ".join(parts))
+    return mark_unseen(" ".join(parts))
 
 
-def _on_each_device(row: ArrayRow) -> ArrayRow:
+def _drop_sharding(row: ArrayRow) -> ArrayRow:
     if not row.is_whole:
         return row
     whole, _, local = row.type.rpartition(" as ") if " as " in row.type else (row.type, "", row.type.split(" ")[0])
     return replace(row, type=OTHERS if whole.startswith(OTHERS) else f"{local}{_ON_EACH}")
 
 
-def _counted(rows: Iterable[ArrayRow]) -> Counter[str]:
+def _count_types(rows: Iterable[ArrayRow]) -> Counter[str]:
     found = Counter[str]()
     for row in rows:
         found[row.type] += row.count
@@ -504,7 +488,7 @@ class _Other(NamedTuple):
     number: int
 
 
-def changed_arrays(
+def describe_changed_arrays(
     kind: str, before: Iterable[ArrayRow], after: Iterable[ArrayRow], arrays: Iterable[ArrayFact]
 ) -> str | None:
     """`argument x is f32[512,2048] where bf16[512,2048] was`; None where nothing has changed.
@@ -516,26 +500,26 @@ def changed_arrays(
         arrays: The program's arrays of that kind, where they are known: their names.
     """
     sides = [[row for row in side if row.kind == kind] for side in (before, after)]
-    named = [(ArrayRow(kind=kind, type=_type_of(array), count=1), array.name) for array in arrays]
+    named = [(ArrayRow(kind=kind, type=_format_type(array), count=1), array.name) for array in arrays]
     if not all(row.is_whole for side in sides for row in side):
-        sides = [list(map(_on_each_device, side)) for side in sides]
-        named = [(_on_each_device(row), name) for row, name in named]
-    then, now = map(_counted, sides)
-    others = _others(then - now, now - then)
+        sides = [list(map(_drop_sharding, side)) for side in sides]
+        named = [(_drop_sharding(row), name) for row, name in named]
+    then, now = map(_count_types, sides)
+    others = _pair_types(then - now, now - then)
     if not others:
         return None
     names: dict[str, list[str]] = {}
     for row, name in named:
         names.setdefault(row.type, []).append(name)
-    words = [_words(kind, other, names.get(other.new or "", [])) for other in others[:_ARRAYS_SHOWN]]
+    words = [_describe_other(kind, other, names.get(other.new or "", [])) for other in others[:_ARRAYS_SHOWN]]
     more = f", and {pluralize(len(others) - _ARRAYS_SHOWN, 'other change')}" if len(others) > _ARRAYS_SHOWN else ""
     return f"{'; '.join(words)}{more}"
 
 
-def _others(gone: Counter[str], new: Counter[str]) -> list[_Other]:
+def _pair_types(gone: Counter[str], new: Counter[str]) -> list[_Other]:
     """Types that took the place of others, those most alike first; and what is only gone, or only new."""
     found = []
-    pairs = sorted(((old, now) for now in new for old in gone), key=lambda pair: (-_likeness(*pair), pair))
+    pairs = sorted(((old, now) for now in new for old in gone), key=lambda pair: (-_count_alike(*pair), pair))
     for old, now in pairs:
         count = min(gone[old], new[now])
         if count:
@@ -546,24 +530,24 @@ def _others(gone: Counter[str], new: Counter[str]) -> list[_Other]:
     return found + [_Other(old, None, count) for old, count in sorted(gone.items()) if count]
 
 
-def _likeness(old: str, new: str) -> int:
-    return sum(one == other for one, other in zip(_parts(old), _parts(new), strict=True))
+def _count_alike(old: str, new: str) -> int:
+    return sum(one == other for one, other in zip(_split_type(old), _split_type(new), strict=True))
 
 
-def _parts(text: str) -> tuple[str, str, str]:
+def _split_type(text: str) -> tuple[str, str, str]:
     """Type, dimensions, and how it is sharded."""
     array, _, sharding = text.partition(" as ")[0].partition(" ")
     dtype, _, sizes = array.partition("[")
     return dtype, sizes, sharding
 
 
-def _words(kind: str, other: _Other, names: Sequence[str]) -> str:
+def _describe_other(kind: str, other: _Other, names: Sequence[str]) -> str:
     shown = names if len(names) == other.number <= _ARRAYS_SHOWN else ()
     what = f"{kind}{'s' * (len(shown) > 1)} {', '.join(shown)}" if shown else pluralize(other.number, kind)
     verb = "is" if other.number == 1 else "are"
     old, new = ((text or "").partition(" as ")[0] for text in (other.old, other.new))
     if not old or not new:
         return f"{what} of {new or old} {verb} {'new' if new else 'gone'}"
-    if _parts(old)[2] == _parts(new)[2]:  # then it is not the sharding
+    if _split_type(old)[2] == _split_type(new)[2]:  # then it is not the sharding
         old, new = old.partition(" ")[0], new.partition(" ")[0]
     return f"{what} {verb} {new} where {old} {'was' if other.number == 1 else 'were'}"

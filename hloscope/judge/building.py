@@ -66,26 +66,26 @@ def collective(
         raise NotationError("max_bytes and max_bytes_per_step are both given", fix="keep one of them")
     clause = Expectation(
         selector=selector(kind, axes, source, link, by=by),
-        max_bytes=_amount("max_bytes", max_bytes, BYTE_UNITS),
-        max_bytes_per_step=_amount("max_bytes_per_step", max_bytes_per_step, BYTE_UNITS),
-        max_count=None if count is None else _count("count", count, least=0),
+        max_bytes=_check_amount("max_bytes", max_bytes, BYTE_UNITS),
+        max_bytes_per_step=_check_amount("max_bytes_per_step", max_bytes_per_step, BYTE_UNITS),
+        max_count=None if count is None else _check_count("count", count, least=0),
     )
-    return _just(clause)
+    return _make_contract(clause)
 
 
-def _of(kind: Kind) -> partial[Contract]:
+def _expect_kind(kind: Kind) -> partial[Contract]:
     made = partial(collective, kind)
     made.__doc__ = f"An expected {kind}; the arguments are those of `collective` after `kind`."
     return made
 
 
-all_gather = _of(Kind.ALL_GATHER)
-all_reduce = _of(Kind.ALL_REDUCE)
-reduce_scatter = _of(Kind.REDUCE_SCATTER)
-all_to_all = _of(Kind.ALL_TO_ALL)
-ragged_all_to_all = _of(Kind.RAGGED_ALL_TO_ALL)
-collective_permute = _of(Kind.COLLECTIVE_PERMUTE)
-collective_broadcast = _of(Kind.COLLECTIVE_BROADCAST)
+all_gather = _expect_kind(Kind.ALL_GATHER)
+all_reduce = _expect_kind(Kind.ALL_REDUCE)
+reduce_scatter = _expect_kind(Kind.REDUCE_SCATTER)
+all_to_all = _expect_kind(Kind.ALL_TO_ALL)
+ragged_all_to_all = _expect_kind(Kind.RAGGED_ALL_TO_ALL)
+collective_permute = _expect_kind(Kind.COLLECTIVE_PERMUTE)
+collective_broadcast = _expect_kind(Kind.COLLECTIVE_BROADCAST)
 
 
 def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = False) -> Contract:
@@ -125,7 +125,7 @@ def no(
     Raises:
         NotationError: The kind, the operation or the link does not exist, or a name is invalid.
     """
-    return _just(Ban(selector=selector(kind, axes, source, link, by=by)))
+    return _make_contract(Ban(selector=selector(kind, axes, source, link, by=by)))
 
 
 def at_most(
@@ -148,9 +148,9 @@ def at_most(
     """
     given = ((Quantity.WIRE, "wire_bytes", wire_bytes), (Quantity.PAYLOAD, "payload_bytes", payload_bytes))
     clauses = [
-        Limit(quantity=quantity, most=most, selector=Selector(axes=_axes(axis), link=_link(link)))
+        Limit(quantity=quantity, most=most, selector=Selector(axes=_check_axes(axis), link=_check_link(link)))
         for quantity, name, amount in given
-        if (most := _amount(name, amount, BYTE_UNITS)) is not None
+        if (most := _check_amount(name, amount, BYTE_UNITS)) is not None
     ]
     if not clauses:
         raise NotationError("at_most limits nothing", fix='write at_most(wire_bytes="6 MB", axis="fsdp")')
@@ -159,12 +159,12 @@ def at_most(
 
 def hbm(*, max: Amount) -> Contract:
     """Limits the peak memory of one device: `hbm <= 14GiB`."""
-    return _limit(Quantity.HBM, "hbm", max, BYTE_UNITS)
+    return _make_limit(Quantity.HBM, "hbm", max, BYTE_UNITS)
 
 
 def time(*, max: str) -> Contract:
     """Limits the predicted step time: `time <= 1.2ms`."""
-    return _limit(Quantity.TIME, "time", max, NANOSECONDS)
+    return _make_limit(Quantity.TIME, "time", max, NANOSECONDS)
 
 
 def exposed(*, max: str) -> Contract:
@@ -173,27 +173,27 @@ def exposed(*, max: str) -> Contract:
         most = parse_amount(max, MILLIONTHS, where="exposed")
         if most >= WHOLE:
             raise NotationError(f"{max} of a step cannot be exceeded", fix="give less than 100%")
-        return _just(Limit(quantity=Quantity.EXPOSED, most=most, share=True))
-    return _limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
+        return _make_contract(Limit(quantity=Quantity.EXPOSED, most=most, share=True))
+    return _make_limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
 
 
 def trips(source: str, count: int) -> Contract:
     """States the trip count of a loop: `trips "moe.py:40" = 16`."""
-    return _just(Trips(source=_place(source), count=_count("trips", count, least=1)))
+    return _make_contract(Trips(source=_check_place(source), count=_check_count("trips", count, least=1)))
 
 
-def _count(name: str, count: object, *, least: int) -> int:
+def _check_count(name: str, count: object, *, least: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
         raise NotationError(f"{name} is {shown(count)}", fix=f"give a whole number of executions, {least} or more")
     return count
 
 
-def _just(clause: Clause) -> Contract:
+def _make_contract(clause: Clause) -> Contract:
     return Contract(clauses=(clause,))
 
 
-def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contract:
-    return _just(Limit(quantity=quantity, most=_amount(name, amount, units) or 0))
+def _make_limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contract:
+    return _make_contract(Limit(quantity=quantity, most=_check_amount(name, amount, units) or 0))
 
 
 def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by: str | None = None) -> Selector:
@@ -209,11 +209,11 @@ def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by:
                 str(kind).replace("_", "-"), Kind, f"use one of {', '.join(Kind)}, or a pattern such as all-*"
             ),
         )
-    place = None if source is None else _place(source)
-    return Selector(kind=str(kind), axes=_axes(axes), reduction=by, link=_link(link), source=place)
+    place = None if source is None else _check_place(source)
+    return Selector(kind=str(kind), axes=_check_axes(axes), reduction=by, link=_check_link(link), source=place)
 
 
-def _axes(axes: Axes) -> tuple[str, ...] | None:
+def _check_axes(axes: Axes) -> tuple[str, ...] | None:
     if axes is None:
         return None
     named = (axes,) if isinstance(axes, str) else tuple(axes) if isinstance(axes, Iterable) else ()
@@ -223,7 +223,7 @@ def _axes(axes: Axes) -> tuple[str, ...] | None:
     return named
 
 
-def _place(source: object) -> str:
+def _check_place(source: object) -> str:
     if not isinstance(source, str) or not source.strip() or "\n" in source or {'"', "'"} <= set(source):
         raise NotationError(
             f"{shown(source)} is not a place in the code", fix='write "model/attention.py" or "moe.py:40"'
@@ -231,7 +231,7 @@ def _place(source: object) -> str:
     return source
 
 
-def _link(link: str | None) -> Link | None:
+def _check_link(link: str | None) -> Link | None:
     if link is None:
         return None
     if link not in (Link.ICI, Link.DCN):
@@ -239,7 +239,7 @@ def _link(link: str | None) -> Link | None:
     return Link(link)
 
 
-def _amount(name: str, amount: Amount | None, units: Units) -> int | None:
+def _check_amount(name: str, amount: Amount | None, units: Units) -> int | None:
     if amount is None:
         return None
     if isinstance(amount, str):

@@ -12,7 +12,7 @@ from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import axes_key
 from hloscope.base.results import Brief
 from hloscope.base.units import format_bytes, format_flops, format_time, pluralize, sum_known
-from hloscope.judge.baselines import Baseline, BaselineRow, MatmulRow, SourceLine, axes_words, bound_of_rows
+from hloscope.judge.baselines import Baseline, BaselineRow, MatmulRow, SourceLine, add_bounds, format_axes
 from hloscope.model import Collective, Total, Totals
 from hloscope.model.vocabulary import Bound, Kind
 
@@ -66,7 +66,7 @@ class Cause(Brief):
         message: One sentence, lower case.
         source: Line of user code that it concerns, in the program as it is now; None if unknown.
         why: Why the data moves; None if unknown.
-        tried: A tried change that helps against it; None if there is none.
+        tried: A tried change that helps against it; None if no change helps.
         wire_bytes: Change in bytes per step on one device, negative for fewer; None if unknown.
         time_us: Change in the transfers' microseconds per step, negative for less; None if unknown.
         is_left_open: Whether nothing changed, and the baseline lacks a figure that could be compared.
@@ -177,7 +177,7 @@ class Judged(Brief):
 
     @property
     def is_only_left_open(self) -> bool:
-        """Whether nothing changed as far as could be compared, and the baseline lacks figures."""
+        """True if no change was found, and the baseline lacks figures that could be compared."""
         return bool(self.causes) and all(cause.is_left_open for cause in self.causes)
 
 
@@ -261,39 +261,39 @@ _BOUNDS = {Bound.EXACT: "", Bound.AT_MOST: "at most ", Bound.AT_LEAST: "at least
 _SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-"}
 
 
-def collectives_words(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Collective]) -> str:
+def describe_collectives(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Collective]) -> str:
     """`+1 all-gather fsdp 6 x 2.10 MB payload  moe.py:91`: what happened, to what, and where, on one line."""
     side = after or before
     count = f"{_SIGNS[kind]}{len(side)}" if kind in _SIGNS else "~"
     first = side[0]
     where = short_source(first.source) or (f"%{first.name}" if first.name else "source not known")
     guessed = "?" if first.axes_guessed else ""
-    return f"{count} {first.kind} {axes_key(first) or 'none'}{guessed} {_happened(kind, before, after)}  {where}"
+    return f"{count} {first.kind} {axes_key(first) or 'none'}{guessed} {_describe_change(kind, before, after)}  {where}"
 
 
-def _happened(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Collective]) -> str:
+def _describe_change(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Collective]) -> str:
     if kind in _SIGNS:
-        return _amount((after or before)[0])
+        return _format_amount((after or before)[0])
     if kind.same_traffic:
-        return f"{_several(before)} -> {_several(after)}, the same bytes"
+        return f"{_count_kinds(before)} -> {_count_kinds(after)}, the same bytes"
     old, new = before[0], after[0]
     if kind is ChangeKind.NEWLY_EXPOSED:
         return f"is newly exposed: {format_time(old.exposed_us)} -> {format_time(new.exposed_us)}"
     if kind is ChangeKind.BOUND:
-        return f"{_amount(new)}: was {old.executions_bound}, is {new.executions_bound}"
+        return f"{_format_amount(new)}: was {old.executions_bound}, is {new.executions_bound}"
     if kind is ChangeKind.REDUCTION:
         now, was = (each.reduction or "another operation" for each in (new, old))
-        return f"{_amount(new)}: {now} where {was} was"
+        return f"{_format_amount(new)}: {now} where {was} was"
     moved = f", {kind}" if kind in (ChangeKind.INTO_LOOP, ChangeKind.OUT_OF_LOOP) else ""
-    return f"{_amount(old)} -> {_amount(new)}{moved}"
+    return f"{_format_amount(old)} -> {_format_amount(new)}{moved}"
 
 
-def _several(side: Sequence[Collective]) -> str:
+def _count_kinds(side: Sequence[Collective]) -> str:
     kinds = " + ".join(dict.fromkeys(str(part.kind) for part in side))
     return f"{len(side)} {kinds}"
 
 
-def _amount(collective: Collective) -> str:
+def _format_amount(collective: Collective) -> str:
     """`6 x 2.10 MB payload`: executions per step, where they are several, and payload bytes of each."""
     bound = _BOUNDS[collective.executions_bound]
     count = "" if collective.executions == 1 else f"{collective.executions:,} x "
@@ -305,7 +305,7 @@ def _amount(collective: Collective) -> str:
 # ---- changes of rows in words
 
 
-def moved_words(pair: Pair[BaselineRow], *, in_pairs: bool, lost: str | None = None, as_many: bool = False) -> str:
+def describe_moved(pair: Pair[BaselineRow], *, in_pairs: bool, lost: str | None = None, as_many: bool = False) -> str:
     """`an all-gather over fsdp is new, 12.6 MB sent per step`.
 
     Args:
@@ -317,27 +317,27 @@ def moved_words(pair: Pair[BaselineRow], *, in_pairs: bool, lost: str | None = N
     old, new = pair
     though = "; as many arrays as before are summed there" if as_many else ""
     if not old:
-        return f"{_rows_words(new)} {_verb(new)} new, {_sent(new)} sent per step{though}"
+        return f"{_describe_rows(new)} {_choose_verb(new)} new, {_format_sum_sent(new)} sent per step{though}"
     if not new:
-        gone = f"{_rows_words(old)} {_verb(old)} gone"
-        return f"{lost or gone}{_was_words(old)}, {_sent(old)} sent per step before{though}"
-    sent = f"{sent_words(pair)}{_types_words(pair)}{_rewritten_words(pair)}"
+        gone = f"{_describe_rows(old)} {_choose_verb(old)} gone"
+        return f"{lost or gone}{_describe_gone(old)}, {_format_sum_sent(old)} sent per step before{though}"
+    sent = f"{format_sent(pair)}{_describe_types(pair)}{_describe_rewritten(pair)}"
     if lost is not None:
         other = {row.kind for row in new} - {row.kind for row in old}
-        instead = f"; instead there {_verb(new)} {_rows_words(new)}" if other else ""
+        instead = f"; instead there {_choose_verb(new)} {_describe_rows(new)}" if other else ""
         places = [{row.place for row in side} for side in pair]
-        is_told = places[0] & places[1] or _rewritten_words(pair)
-        return f"{lost}{instead}{'' if is_told else _was_words(old)}, {sent}"
-    if in_pairs or _rows_words(new) == _rows_words(old):
+        is_told = places[0] & places[1] or _describe_rewritten(pair)
+        return f"{lost}{instead}{'' if is_told else _describe_gone(old)}, {sent}"
+    if in_pairs or _describe_rows(new) == _describe_rows(old):
         verb = "moves" if _is_one(new) else "move"
-        return f"{_rows_words(new)} {verb} {_amount_words(pair)}, {sent}{_combined_words(pair)}"
-    return f"{_rows_words(new)} where {_rows_words(old)} {'was' if _is_one(old) else 'were'}, {sent}"
+        return f"{_describe_rows(new)} {verb} {_compare_amounts(pair)}, {sent}{_describe_combined(pair)}"
+    return f"{_describe_rows(new)} where {_describe_rows(old)} {'was' if _is_one(old) else 'were'}, {sent}"
 
 
-def _amount_words(pair: Pair[BaselineRow]) -> str:
-    """`more than before`, as far as that is known."""
+def _compare_amounts(pair: Pair[BaselineRow]) -> str:
+    """`more than before`; vaguer if some of it is unknown."""
     before, after = (sum_known(row.wire_bytes for row in side) for side in pair)
-    bounds = [bound_of_rows(side) for side in pair]
+    bounds = [add_bounds(side) for side in pair]
     if before is None or after is None:
         return "another amount than before"
     if before == after and bounds[0] is not bounds[1]:
@@ -346,31 +346,31 @@ def _amount_words(pair: Pair[BaselineRow]) -> str:
     return f"{'more' if after >= before else 'less'} than before"
 
 
-def unknown_words(rows: Iterable[BaselineRow]) -> str:
+def describe_unknown(rows: Iterable[BaselineRow]) -> str:
     """`; some of it may not run, as in a branch`: why bytes are no exact figures."""
     if any(row.bound is Bound.AT_MOST for row in rows):
         return "; some of it may not run, as in a branch"
     return "; some of it is unknown"
 
 
-def _types_words(pair: Pair[BaselineRow]) -> str:
+def _describe_types(pair: Pair[BaselineRow]) -> str:
     """`, bf16+f32 where f32 was`."""
     before, after = ("+".join(sorted({row.dtype or "unknown" for row in side})) for side in pair)
     return "" if before == after else f", {after} where {before} was"
 
 
-def _was_words(gone: Sequence[BaselineRow]) -> str:
+def _describe_gone(gone: Sequence[BaselineRow]) -> str:
     """` (was: `out = jax.lax.psum(y, "model")` in block)`: the line of what is gone, which may be gone as well."""
     places = dict.fromkeys(row.place for row in sorted(gone, key=lambda row: -(row.wire_bytes or 0)))
     told = [place for place in places if place.text is not None]
     if not told:
         return ""
     others = f", and {pluralize(len(told) - 1, 'other line')}" if len(told) > 1 else ""
-    name = _function_name(told[0])
+    name = _find_function_name(told[0])
     return f" (was: `{told[0].text}`{'' if name is None else f' in {name}'}{others})"
 
 
-def _combined_words(pair: Pair[BaselineRow]) -> str:
+def _describe_combined(pair: Pair[BaselineRow]) -> str:
     """`; its line is that of the largest of 7 arrays, 8 before`, where any array of one transfer may have changed."""
     new = pair.after
     if len(new) != 1 or new[0].executions != 1 or (new[0].arrays or 1) == 1:
@@ -380,7 +380,7 @@ def _combined_words(pair: Pair[BaselineRow]) -> str:
     return f"; the line is that of the largest of its {new[0].arrays} arrays{before}"
 
 
-def _rewritten_words(pair: Pair[BaselineRow]) -> str:
+def _describe_rewritten(pair: Pair[BaselineRow]) -> str:
     """`: `out = psum(h)` where `out = psum(y)` was`, of one call in the code that is another one now."""
     old, new = pair
     if not (len(old) == len(new) == 1 and old[0].written and new[0].written and old[0].arrays == new[0].arrays):
@@ -389,13 +389,13 @@ def _rewritten_words(pair: Pair[BaselineRow]) -> str:
     return "" if None in (was, now) or was == now else f": `{now}` where `{was}` was"
 
 
-def _function_name(place: SourceLine) -> str | None:
+def _find_function_name(place: SourceLine) -> str | None:
     """The function of a place without those that it is written in; None for what has no name."""
     name = (place.function or "").rpartition("<locals>.")[2]
     return None if name in ("", "<module>", "<lambda>") else name
 
 
-def _verb(rows: Sequence[BaselineRow]) -> str:
+def _choose_verb(rows: Sequence[BaselineRow]) -> str:
     return "is" if _is_one(rows) else "are"
 
 
@@ -403,10 +403,10 @@ def _is_one(rows: Sequence[BaselineRow]) -> bool:
     return len(rows) == 1 and rows[0].executions == 1
 
 
-def _rows_words(rows: Sequence[BaselineRow]) -> str:
+def _describe_rows(rows: Sequence[BaselineRow]) -> str:
     counted: dict[tuple[Kind, str], int] = {}
     for row in rows:
-        key = (row.kind, axes_words(row))
+        key = (row.kind, format_axes(row))
         counted[key] = counted.get(key, 0) + row.executions
     parts = []
     for (kind, axes), count in counted.items():
@@ -415,30 +415,30 @@ def _rows_words(rows: Sequence[BaselineRow]) -> str:
     return " and ".join(parts)
 
 
-def respelled_words(pair: Pair[BaselineRow]) -> str:
+def describe_respelled(pair: Pair[BaselineRow]) -> str:
     """`3 collective-permutes over X became a reduce-scatter over X: the same bytes`."""
-    return f"{_rows_words(pair.before)} became {_rows_words(pair.after)}, which moves the same bytes"
+    return f"{_describe_rows(pair.before)} became {_describe_rows(pair.after)}, which moves the same bytes"
 
 
-def sent_words(pair: Pair[BaselineRow]) -> str:
+def format_sent(pair: Pair[BaselineRow]) -> str:
     """`12.6 MB -> 6.29 MB sent per step`."""
-    return f"{_sent(pair.before)} -> {_sent(pair.after)} sent per step"
+    return f"{_format_sum_sent(pair.before)} -> {_format_sum_sent(pair.after)} sent per step"
 
 
-def _sent(rows: Sequence[BaselineRow]) -> str:
+def _format_sum_sent(rows: Sequence[BaselineRow]) -> str:
     """`≤12.6 MB`: what rows send, with its bound."""
     wire_bytes = sum_known(row.wire_bytes for row in rows)
     if wire_bytes is None:
         return format_bytes(None)
-    return bound_of_rows(rows).marked(format_bytes(wire_bytes))
+    return add_bounds(rows).marked(format_bytes(wire_bytes))
 
 
-def flops_of(rows: Iterable[MatmulRow]) -> int:
+def sum_flops(rows: Iterable[MatmulRow]) -> int:
     """FLOPs of all rows; 0 if they are unknown."""
     return sum_known(row.flops for row in rows) or 0
 
 
-def multiplied_words(most: Pair[MatmulRow], whole: Figure, *, others: int) -> str:
+def describe_multiplied(most: Pair[MatmulRow], whole: Figure, *, others: int) -> str:
     """`the matmuls in adapted do more: 101 MFLOPs -> 856 MFLOPs, of 10.3 GFLOPs -> 11.1 GFLOPs in total`.
 
     Args:
@@ -446,8 +446,8 @@ def multiplied_words(most: Pair[MatmulRow], whole: Figure, *, others: int) -> st
         whole: What all functions multiply.
         others: How many others change as it does.
     """
-    function = _function_name(most.place)
-    was, now = map(flops_of, most)
+    function = _find_function_name(most.place)
+    was, now = map(sum_flops, most)
     amount = "more" if now > was else "less"
     bounds = whole.before_bound, whole.after_bound
     all_of_it, here = (
@@ -460,7 +460,7 @@ def multiplied_words(most: Pair[MatmulRow], whole: Figure, *, others: int) -> st
     return f"the matmuls in {function} do {amount}: {here}{besides}; {all_of_it} in total"
 
 
-def versions_words(before: Baseline, after: Baseline) -> str | None:
+def describe_versions(before: Baseline, after: Baseline) -> str | None:
     """The compilers of both, if they differ."""
     if before.compiler == after.compiler:
         return None

@@ -12,9 +12,9 @@ from hloscope.base.errors import Command, HloscopeError, Option, say
 from hloscope.base.results import Brief
 from hloscope.base.units import format_time
 from hloscope.judge.baseline_files import read_baselines
-from hloscope.judge.baselines import section_for
+from hloscope.judge.baselines import find_section
 from hloscope.judge.changes import USUAL, AllowedGrowth, Cause, Judged, Judgement
-from hloscope.judge.evaluate import evaluate, nothing_to_move
+from hloscope.judge.evaluate import evaluate, explain_no_traffic
 from hloscope.judge.judging import judge
 from hloscope.judge.model import Contract
 from hloscope.judge.verdict import Breach, BreachKind, Verdict
@@ -119,24 +119,24 @@ def check_analysis(
     kept = () if baseline is None else read_baselines(baseline)
     judged = None
     if kept:
-        section = section_for(kept, analysis)
+        section = find_section(kept, analysis)
         judged = judge(section, analysis, root=root, tolerance=tolerance, of_target=of_target).judged
-        findings += findings_of(judged, accept=_accept(name), explain=_explain(name), changes=changes)
-        findings += [] if verdict is not None else _without_contract(analysis)
+        findings += make_findings(judged, accept=_name_accept(name), explain=_name_explain(name), changes=changes)
+        findings += [] if verdict is not None else _find_without_contract(analysis)
     elif verdict is None and fail_on is None:
-        findings.append(_nothing_expected(name))
+        findings.append(_report_nothing_expected(name))
     elif baseline is not None:
-        findings.append(_without_baseline(name))
+        findings.append(_note_missing_baseline(name))
     failing = () if fail_on is None else unaccepted(analysis.findings, fail_on)
     findings += [replace(finding, severity=Severity.ERROR) for finding in failing]
-    findings += _comments_not_read(analysis) if failing else []
+    findings += _note_unread_comments(analysis) if failing else []
     distinct = tuple(dict.fromkeys(findings))
     return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, judged=judged, findings=distinct)
 
 
-def without_fail_on(checked: Checked) -> Checked:
+def note_unused_allow(checked: Checked) -> Checked:
     """The check of a target whose allow accepts findings that would not fail it, but where it does not fit in HBM."""
-    found = _of_rules(checked)
+    found = _list_findings(checked)
     if any(each.rule == UNUSED_ALLOW or (each.rule == HBM_EXCEEDED and each.allowed is not None) for each in found):
         return checked
     unused = Finding(
@@ -148,7 +148,7 @@ def without_fail_on(checked: Checked) -> Checked:
     return replace(checked, findings=(*checked.findings, unused))
 
 
-def _comments_not_read(analysis: Analysis) -> list[Finding]:
+def _note_unread_comments(analysis: Analysis) -> list[Finding]:
     """That a comment may accept what fails, where HLO text names files that may not be read."""
     fix = "name the folder that holds them as the target's source-root, or accept the findings in its allow"
     return [
@@ -158,7 +158,7 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
     ]
 
 
-def findings_of(
+def make_findings(
     judged: Judged, *, accept: Command | None = None, explain: Command | None = None, changes: str = "increase"
 ) -> tuple[Finding, ...]:
     """The findings on a program compared with its baseline: one for each cause.
@@ -166,7 +166,7 @@ def findings_of(
     Args:
         judged: The comparison.
         accept: The command that accepts all of it; None names no way to accept it.
-        explain: The command that looks for a change against what moves; None where there is none.
+        explain: The command that looks for a change against what moves; None if no command does.
         changes: As for `check_analysis`.
     """
     fails = judged.judgement in (Judgement.WORSE, Judgement.DIFFERENT) or (judged.causes and changes == "any")
@@ -180,8 +180,8 @@ def findings_of(
                 message=cause.message if cause.is_left_open else f"{cause.judgement}: {cause.message}",
                 source=cause.source,
                 why=cause.why,
-                cost=_cost_of(cause),
-                fix=_fix_of(cause, accept, explain, named[cause.key]) if counts and accept else None,
+                cost=_format_cost(cause),
+                fix=_format_fix(cause, accept, explain, named[cause.key]) if counts and accept else None,
             )
         )
     if judged.judgement is Judgement.BETTER:
@@ -197,7 +197,7 @@ def findings_of(
     return (*found, *notes)
 
 
-def _cost_of(cause: Cause) -> str | None:
+def _format_cost(cause: Cause) -> str | None:
     """`transfers take 31 us longer per step`."""
     more = (cause.time_us or 0) > 0
     if not cause.time_us or cause.judgement is (Judgement.BETTER if more else Judgement.WORSE):
@@ -205,7 +205,7 @@ def _cost_of(cause: Cause) -> str | None:
     return f"transfers take {format_time(abs(cause.time_us))} {'more' if more else 'less'} per step"
 
 
-def _fix_of(cause: Cause, accept: Command, explain: Command | None, alike: int) -> str:
+def _format_fix(cause: Cause, accept: Command, explain: Command | None, alike: int) -> str:
     """The fix that was tried, or the command that looks for one, and the command that accepts the change."""
     what = {1: "the change", 2: "both changes of this name"}.get(alike, f"all {alike} changes of this name")
     meant = say(f"to accept {what}: ", accept.with_option("only", [cause.key]))
@@ -216,43 +216,43 @@ def _fix_of(cause: Cause, accept: Command, explain: Command | None, alike: int) 
     return say(explain, " looks for a fix; ", meant)
 
 
-def _explain(name: str) -> Command:
+def _name_explain(name: str) -> Command:
     return Command("explain", (name,))
 
 
-def _without_contract(analysis: Analysis) -> list[Finding]:
+def _find_without_contract(analysis: Analysis) -> list[Finding]:
     """Findings that a contract fails over as well: too little memory on any device, or nothing that could break it."""
     too_large = [finding for finding in analysis.findings if finding.rule == HBM_EXCEEDED and finding.allowed is None]
     vacuous = [
         Finding(rule=BreachKind.VACUOUS, severity=Severity.WARNING, message=message)
-        for message in nothing_to_move(analysis)
+        for message in explain_no_traffic(analysis)
     ]
     return [*too_large, *vacuous]
 
 
-def _without_baseline(name: str) -> Finding:
+def _note_missing_baseline(name: str) -> Finding:
     """The finding on a target whose baseline file is missing."""
     message = f"the target {name} has no baseline file"
-    fix = say(_accept(name), " writes it; set baseline = false in the targets file if it should have none")
+    fix = say(_name_accept(name), " writes it; set baseline = false in the targets file if it should have none")
     return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
 
 
-def _nothing_expected(name: str) -> Finding:
+def _report_nothing_expected(name: str) -> Finding:
     """The finding on a target whose check could not fail, which fails it."""
     message = f"the target {name} has neither a contract nor a baseline, so its check cannot fail"
-    fix = say("write a contract, or accept its current state as a baseline: ", _accept(name))
+    fix = say("write a contract, or accept its current state as a baseline: ", _name_accept(name))
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
 
 
-def _accept(name: str) -> Command:
+def _name_accept(name: str) -> Command:
     return Command("accept", (name.partition("@")[0],))
 
 
 _LOOSENING = frozenset({NO_BASELINE, UNUSED_BASELINE, UNUSED_ALLOW, LOOSER})
-"""Findings on checks that somebody has loosened, knowingly or not: notes on a desk, errors where they guard a merge."""
+"""Findings on checks that were loosened, knowingly or not: notes on a desk, errors where they guard a merge."""
 
 
-def judged_strictly(
+def apply_strictness(
     checks: Sequence[Checked], *, strict: bool, whole: bool, orphans: Sequence[str] = ()
 ) -> tuple[Checked, ...]:
     """Checks with what loosens them: an error where that is strict, else a note that says so.
@@ -263,28 +263,30 @@ def judged_strictly(
         whole: Whether all targets are among the checks: else what others use would seem to be unused.
         orphans: Paths of baseline files that belong to no target; they become a check of their own.
     """
-    reasons = {finding.allowed for checked in checks for finding in _of_rules(checked) if finding.allowed is not None}
+    reasons = {
+        finding.allowed for checked in checks for finding in _list_findings(checked) if finding.allowed is not None
+    }
     used = tuple(f": {reason}" for reason in reasons)
     found = []
     for checked in checks:
         failing = {finding.message for finding in checked.findings}
         unused = [
             finding
-            for finding in (_of_rules(checked) if whole else ())
+            for finding in (_list_findings(checked) if whole else ())
             if finding.rule == UNUSED_ALLOW and finding.message not in failing and not finding.message.endswith(used)
         ]
-        findings = tuple(_strictly(finding, strict=strict) for finding in (*checked.findings, *unused))
+        findings = tuple(_mark_loosening(finding, strict=strict) for finding in (*checked.findings, *unused))
         found.append(replace(checked, findings=findings))
-    lost = tuple(_strictly(_orphan(path), strict=strict) for path in orphans)
+    lost = tuple(_mark_loosening(_note_orphan(path), strict=strict) for path in orphans)
     folder = PurePath(orphans[0]).parent.as_posix() if orphans else ""
     return (*found, Checked(name=f"{folder}/", findings=lost)) if lost else tuple(found)
 
 
-def _of_rules(checked: Checked) -> tuple[Finding, ...]:
+def _list_findings(checked: Checked) -> tuple[Finding, ...]:
     return () if checked.analysis is None else checked.analysis.findings
 
 
-def _orphan(path: str) -> Finding:
+def _note_orphan(path: str) -> Finding:
     return Finding(
         rule=UNUSED_BASELINE,
         severity=Severity.NOTE,
@@ -294,7 +296,7 @@ def _orphan(path: str) -> Finding:
     )
 
 
-def _strictly(finding: Finding, *, strict: bool) -> Finding:
+def _mark_loosening(finding: Finding, *, strict: bool) -> Finding:
     if finding.rule not in _LOOSENING or finding.severity is Severity.ERROR:
         return finding
     if strict:
@@ -302,6 +304,6 @@ def _strictly(finding: Finding, *, strict: bool) -> Finding:
     return replace(finding, message=say(finding.message, " (this fails in CI, and with ", Option("strict"), ")"))
 
 
-def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:
+def make_failed_check(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:
     """The check of a target that could not be analyzed."""
     return Checked(name=name, error=error.message() if isinstance(error, HloscopeError) else error, place=place)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hloscope.base.errors import HloscopeError
 from hloscope.base.units import format_bytes, format_share, format_time, sum_known
 from hloscope.cost.collectives import AxesPricing
-from hloscope.judge.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow, axes_words, bound_of_rows
+from hloscope.judge.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow, add_bounds, format_axes
 from hloscope.judge.changes import REDUCTION, AllowedGrowth, Cause, Figure, Judgement
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound, Link
@@ -33,7 +33,7 @@ Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compi
 """
 
 
-def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[Figure]:
+def make_figures(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[Figure]:
     """The figures of both.
 
     Args:
@@ -42,20 +42,20 @@ def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[F
         time_of: Microseconds of the transfers of a row, by the cost model as it is now; None where it cannot tell.
     """
     rows = (*before.rows, *after.rows)
-    yield from _step(before, after)
-    times = [total_time_us(side.rows, time_of) for side in (before, after)]
+    yield from _make_step(before, after)
+    times = [sum_time_us(side.rows, time_of) for side in (before, after)]
     if None not in times and any(times):
-        bounds = [_bound_of(side, side.rows) for side in (before, after)]
-        yield _bounded(TRANSFERS, "us", times, bounds)
-    yield _sent(SENT, before, after, lambda _: True)
-    for axes in dict.fromkeys(map(axes_words, rows)):
-        yield _sent(f"sent over {axes}", before, after, lambda row, axes=axes: axes_words(row) == axes)  # type: ignore[misc]
+        bounds = [_find_bound(side, side.rows) for side in (before, after)]
+        yield _make_bounded(TRANSFERS, "us", times, bounds)
+    yield _make_sent(SENT, before, after, lambda _: True)
+    for axes in dict.fromkeys(map(format_axes, rows)):
+        yield _make_sent(f"sent over {axes}", before, after, lambda row, axes=axes: format_axes(row) == axes)  # type: ignore[misc]
     if any(row.link is not Link.ICI for row in rows):
-        yield _sent(BETWEEN_SLICES, before, after, lambda row: row.link is not Link.ICI)
+        yield _make_sent(BETWEEN_SLICES, before, after, lambda row: row.link is not Link.ICI)
     if before.matmuls is not None:
         matmuls = [side.matmuls or () for side in (before, after)]
-        bounds = [_bound_of(side, rows) for side, rows in zip((before, after), matmuls, strict=True)]
-        yield _bounded(MULTIPLIED, "flops", [sum_known(row.flops for row in rows) for rows in matmuls], bounds)
+        bounds = [_find_bound(side, rows) for side, rows in zip((before, after), matmuls, strict=True)]
+        yield _make_bounded(MULTIPLIED, "flops", [sum_known(row.flops for row in rows) for rows in matmuls], bounds)
     for name, part in MEMORY_PARTS.items():
         was, now = getattr(before.memory, part), getattr(after.memory, part)
         if was is not None or now is not None:
@@ -63,7 +63,7 @@ def figures_of(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator[F
             yield Figure(name=f"{MEMORY}{name}", unit="bytes", before=was, after=now, comparable=is_alike)
 
 
-def _step(before: Baseline, after: Baseline) -> Iterator[Figure]:
+def _make_step(before: Baseline, after: Baseline) -> Iterator[Figure]:
     then, now = before.step, after.step
     if then is not None or now is not None:
         yield Figure(
@@ -79,7 +79,7 @@ def _step(before: Baseline, after: Baseline) -> Iterator[Figure]:
         )
 
 
-def pricing_of(baseline: Baseline) -> AxesPricing | None:
+def make_pricing(baseline: Baseline) -> AxesPricing | None:
     """The pricing of a baseline's transfers; None if its slice or its mesh is unknown."""
     axes = dict(baseline.mesh or ())
     if not axes or baseline.slice is None:
@@ -91,56 +91,56 @@ def pricing_of(baseline: Baseline) -> AxesPricing | None:
         return None
 
 
-def _sent(name: str, before: Baseline, after: Baseline, is_meant: Callable[[BaselineRow], bool]) -> Figure:
+def _make_sent(name: str, before: Baseline, after: Baseline, is_meant: Callable[[BaselineRow], bool]) -> Figure:
     sides = [[row for row in side.rows if is_meant(row)] for side in (before, after)]
-    bounds = [_bound_of(side, rows) for side, rows in zip((before, after), sides, strict=True)]
-    return _bounded(name, "bytes", [sum_known(row.wire_bytes for row in rows) for rows in sides], bounds)
+    bounds = [_find_bound(side, rows) for side, rows in zip((before, after), sides, strict=True)]
+    return _make_bounded(name, "bytes", [sum_known(row.wire_bytes for row in rows) for rows in sides], bounds)
 
 
-def _bounded(name: str, unit: str, amounts: Sequence[float | None], bounds: Sequence[Bound]) -> Figure:
+def _make_bounded(name: str, unit: str, amounts: Sequence[float | None], bounds: Sequence[Bound]) -> Figure:
     """A figure of both sides with the bound of each."""
     return Figure(
         name=name, unit=unit, before=amounts[0], after=amounts[1], before_bound=bounds[0], after_bound=bounds[1]
     )
 
 
-def _bound_of(side: Baseline, rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
+def _find_bound(side: Baseline, rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
     """The bound of a sum over rows: at least so much where anything in the program is not understood."""
     is_whole = not side.not_understood and not side.kernels
-    return bound_of_rows(rows) + (Bound.EXACT if is_whole else Bound.AT_LEAST)
+    return add_bounds(rows) + (Bound.EXACT if is_whole else Bound.AT_LEAST)
 
 
-def total_time_us(rows: Sequence[BaselineRow], time_of: TimeOf) -> float | None:
+def sum_time_us(rows: Sequence[BaselineRow], time_of: TimeOf) -> float | None:
     """Microseconds of all of them; None if one is unknown."""
     times = [time_of(row) for row in rows]
     return None if None in times else sum(time for time in times if time is not None)
 
 
-def named(figures: Iterable[Figure], name: str) -> Figure | None:
-    """The figure of a name that means the same before and after; None where there is none."""
+def find_figure(figures: Iterable[Figure], name: str) -> Figure | None:
+    """The figure of a name, if it means the same before and after; otherwise None."""
     return next((figure for figure in figures if figure.name == name and figure.comparable), None)
 
 
-def grown_memory(figures: Iterable[Figure], tolerance: AllowedGrowth) -> Iterator[tuple[Judgement, str]]:
+def find_grown_memory(figures: Iterable[Figure], tolerance: AllowedGrowth) -> Iterator[tuple[Judgement, str]]:
     """Parts of the memory that grew beyond what is let pass, or shrank by as much, each with its judgement."""
     parts = {figure.name.removeprefix(MEMORY): figure for figure in figures if figure.name.startswith(MEMORY)}
     for name, share in tolerance.memory.items():
         figure = parts.get(name)
         if figure is None or figure.before is None or not figure.comparable:
             continue
-        shown = memory_words(name)
+        shown = describe_memory(name)
         if figure.after is None:
             yield Judgement.DIFFERENT, f"{shown} is unknown; it was {format_bytes(figure.before)}"
             continue
         grown = figure.after - figure.before
         if abs(grown) > max(share * figure.before, _COMPILERS_OWN_BYTES):
             much = f"{'grew' if grown > 0 else 'shrank'} by {format_share(abs(grown) / max(figure.before, 1))}"
-            most = _most_grown_words(parts, grown) if name == "peak" else ""
+            most = _describe_most_grown(parts, grown) if name == "peak" else ""
             words = f"{shown} {much}: {format_bytes(figure.before)} -> {format_bytes(figure.after)}{most}"
             yield Judgement.WORSE if grown > 0 else Judgement.BETTER, words
 
 
-def _most_grown_words(parts: Mapping[str, Figure], grown: float) -> str:
+def _describe_most_grown(parts: Mapping[str, Figure], grown: float) -> str:
     """`, most of it temporaries`: the part that accounts for at least half of it."""
     for name, figure in parts.items():
         more = (figure.after or 0) - (figure.before or 0)
@@ -149,11 +149,11 @@ def _most_grown_words(parts: Mapping[str, Figure], grown: float) -> str:
     return ""
 
 
-def slower_step(
+def find_slower_step(
     figures: Iterable[Figure], causes: Iterable[Cause], tolerance: AllowedGrowth
 ) -> tuple[Judgement, str] | None:
     """A step that takes longer, or less long, although nothing else says why."""
-    step = named(figures, STEP)
+    step = find_figure(figures, STEP)
     if step is None or step.before is None or step.after is None:
         return None
     change = step.after / step.before - 1 if step.before else 0.0
@@ -181,10 +181,10 @@ _FIRST_RELEASE = (0, 1)
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
-def left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tuple[str, str]]:
+def find_left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tuple[str, str]]:
     """The figures that a baseline should have, and has not, or not so that they could be compared: key and sentence.
 
-    Whoever edits a baseline to be judged by less leaves such a gap. What an older release did not know is none.
+    A baseline that was edited to be judged by less has such a gap. Figures unknown to an older release are no gap.
 
     Args:
         then: The baseline.
@@ -198,7 +198,7 @@ def left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tuple[s
     if not then.arrays and now.arrays:
         yield "arguments", f"{called} does not say what the arguments and outputs are"
     if then.step is not None and now.step is not None and not _is_earlier_model(then, now):
-        yield from ((("step", words),) if (words := _other_model(then, now)) else ())
+        yield from ((("step", words),) if (words := _describe_other_model(then, now)) else ())
     if is_older(then, now):
         return
     if then.step is None and now.step is not None:
@@ -210,7 +210,7 @@ def left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tuple[s
         yield "memory", f"{called} does not say how much memory is taken: {', '.join(unsaid)}"
 
 
-def caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Iterator[str]:
+def find_caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Iterator[str]:
     """The limits of a comparison with a baseline: figures that are not judged, or that may grow by a large amount."""
     if then.is_first_version:
         yield (
@@ -221,23 +221,23 @@ def caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Iterator
         yield "the step is not judged: the baseline does not have it"
     elif then.step is not None and now.step is None:
         yield "the step is not judged: it is not predicted now"
-    elif (words := _other_model(then, now)) is not None:
+    elif (words := _describe_other_model(then, now)) is not None:
         yield words
     for name in tolerance.memory:
         was, is_now = (getattr(side.memory, MEMORY_PARTS[name]) for side in (then, now))
         if was is None and is_now is not None:
-            yield f"{memory_words(name)} is not judged: the baseline does not have it"
+            yield f"{describe_memory(name)} is not judged: the baseline does not have it"
     for name, share in {"step": tolerance.step, **tolerance.memory}.items():
         if share > _LARGE:
-            yield f"{'the step' if name == 'step' else memory_words(name)} may grow by {format_share(share)}"
+            yield f"{'the step' if name == 'step' else describe_memory(name)} may grow by {format_share(share)}"
 
 
-def memory_words(part: str) -> str:
+def describe_memory(part: str) -> str:
     """`the peak memory`: a part of the memory, by its name in a baseline."""
     return "the peak memory" if part == "peak" else f"the memory for {part}"
 
 
-def _other_model(then: Baseline, now: Baseline) -> str | None:
+def _describe_other_model(then: Baseline, now: Baseline) -> str | None:
     if then.step is None or now.step is None or then.step.model == now.step.model:
         return None
     return f"the step is not judged: the baseline's cost model is {then.step.model}, this is {now.step.model}"
@@ -252,10 +252,10 @@ def _is_earlier_model(then: Baseline, now: Baseline) -> bool:
 
 def is_older(then: Baseline, now: Baseline) -> bool:
     """True if the baseline names an older release of hloscope, one that existed, as its writer."""
-    before, here = (_release(side.versions.get("hloscope", "")) for side in (then, now))
+    before, here = (_parse_release(side.versions.get("hloscope", "")) for side in (then, now))
     return before is not None and here is not None and _FIRST_RELEASE <= before < here
 
 
-def _release(version: str) -> tuple[int, ...] | None:
+def _parse_release(version: str) -> tuple[int, ...] | None:
     found = _RELEASE.match(version)
     return None if found is None else tuple(map(int, found[0].split(".")))

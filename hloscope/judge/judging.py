@@ -20,15 +20,15 @@ from hloscope.judge.baselines import (
     Baseline,
     BaselineRow,
     MatmulRow,
-    array_row_order,
-    as_collectives,
-    axes_words,
-    baseline_of,
-    bound_of_rows,
-    changed_arrays,
-    matmul_rows_of,
-    row_order,
-    rows_of,
+    add_bounds,
+    array_order,
+    describe_changed_arrays,
+    find_row_order,
+    format_axes,
+    make_baseline,
+    make_matmul_rows,
+    make_rows,
+    to_collectives,
 )
 from hloscope.judge.changes import (
     REDUCTION,
@@ -42,14 +42,14 @@ from hloscope.judge.changes import (
     Judged,
     Judgement,
     Pair,
-    flops_of,
+    describe_moved,
+    describe_multiplied,
+    describe_respelled,
+    describe_unknown,
+    describe_versions,
+    format_sent,
     join_pairs,
-    moved_words,
-    multiplied_words,
-    respelled_words,
-    sent_words,
-    unknown_words,
-    versions_words,
+    sum_flops,
 )
 from hloscope.judge.figures import (
     BETWEEN_SLICES,
@@ -57,30 +57,30 @@ from hloscope.judge.figures import (
     SENT,
     STEP,
     TRANSFERS,
-    caveats,
-    figures_of,
-    grown_memory,
+    find_caveats,
+    find_figure,
+    find_grown_memory,
+    find_left_open,
+    find_slower_step,
     is_older,
-    left_open,
-    named,
-    pricing_of,
-    slower_step,
-    total_time_us,
+    make_figures,
+    make_pricing,
+    sum_time_us,
 )
 from hloscope.judge.matching import (
     Lost,
     Rows,
     as_many_are_summed,
-    bits_of,
+    count_bits,
+    explain_computed,
     find_lost,
     find_retyped,
+    group_into_changes,
     is_retyped,
     match_rows,
-    pairs_by_types,
-    pairs_of_one_change,
-    why_computed,
+    pair_by_types,
 )
-from hloscope.model import Analysis, ArrayFact, Collective, Matmuls, SourceFrame
+from hloscope.model import Analysis, ArrayFact, Collective, Matmuls
 from hloscope.model.vocabulary import REDUCING, Bound
 
 AnyRow = BaselineRow | MatmulRow
@@ -116,7 +116,7 @@ def judge(
         of_target: Whether the program is that of a target of the targets file, whose baseline has its function's name.
     """
     now = _Now.of(found, root)
-    return _Judge(before, baseline_of(found, root=root), now, tolerance, of_target=of_target).compared()
+    return _Judge(before, make_baseline(found, root=root), now, tolerance, of_target=of_target).compare()
 
 
 def judge_two(
@@ -132,8 +132,8 @@ def judge_two(
         called: What the program before is called.
     """
     now = _Now() if found is None else _Now.of(found, root)
-    judged = _Judge(before, after, now, USUAL, called=called).compared().judged
-    open_figures = (message for _, message in left_open(before, after, called=called))
+    judged = _Judge(before, after, now, USUAL, called=called).compare().judged
+    open_figures = (message for _, message in find_left_open(before, after, called=called))
     return replace(judged, notes=(*judged.notes, *open_figures))
 
 
@@ -157,13 +157,13 @@ class BaselineComparison:
         """True if changes of these keys are all changes."""
         return {change.key for change in self.changes} <= {*keys}
 
-    def with_faster_step(self, keys: Collection[str]) -> Collection[str]:
+    def add_faster_step(self, keys: Collection[str]) -> Collection[str]:
         """The keys, and that of a faster step where nothing else is left: what was accepted before may be behind it."""
         left = [change for change in self.changes if change.key not in keys]
         is_faster = bool(left) and all((each.key, each.judgement) == ("step", Judgement.BETTER) for each in left)
         return (*keys, "step") if is_faster and len(left) < len(self.changes) else keys
 
-    def accepting(self, keys: Collection[str] | None = None) -> Baseline:
+    def accept(self, keys: Collection[str] | None = None) -> Baseline:
         """The baseline with the changes of some keys, or with all of them where none are given.
 
         What no accepted change is about stays as it was, the predicted step too, which comes of all of them together.
@@ -176,12 +176,12 @@ class BaselineComparison:
             return after if is_new or accepted else replace(after, memory=before.memory, step=before.step)
         if before.is_first_version:  # whose rows say too little to be kept
             refused = [change for change in self.changes if change not in accepted]
-            return _with(after, before, [(change.key, change.after, change.before) for change in refused])
-        found = _with(before, after, [(change.key, change.before, change.after) for change in accepted])
+            return _swap(after, before, [(change.key, change.after, change.before) for change in refused])
+        found = _swap(before, after, [(change.key, change.before, change.after) for change in accepted])
         return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
 
 
-def _with(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Sequence[AnyRow], Sequence[AnyRow]]]) -> Baseline:
+def _swap(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Sequence[AnyRow], Sequence[AnyRow]]]) -> Baseline:
     """A baseline in which what some changes are about is as in another one: their keys, the rows here and there."""
     rows: list[AnyRow] = [*kept.rows, *(kept.matmuls or ())]
     fields: dict[str, Any] = {}
@@ -190,16 +190,16 @@ def _with(kept: Baseline, other: Baseline, steps: Iterable[tuple[str, Sequence[A
         if key in _FIELDS:
             fields[_FIELDS[key]] = getattr(other, _FIELDS[key])
         elif key in ARRAY_KEYS.values():
-            fields["arrays"] = _with_arrays(fields.get("arrays", kept.arrays), other.arrays, key)
+            fields["arrays"] = _replace_arrays(fields.get("arrays", kept.arrays), other.arrays, key)
         elif key == REDUCTION and not (here or there):
-            rows = [_with_reduction(row, other) for row in rows]
-    in_order = sorted(dict.fromkeys(rows), key=row_order)
+            rows = [_add_reduction(row, other) for row in rows]
+    in_order = sorted(dict.fromkeys(rows), key=find_row_order)
     moved = tuple(row for row in in_order if isinstance(row, BaselineRow))
     matmuls = tuple(row for row in in_order if isinstance(row, MatmulRow))
     return replace(kept, **fields, rows=moved, matmuls=matmuls)
 
 
-def _with_arrays(
+def _replace_arrays(
     kept: tuple[ArrayRow, ...] | None, other: tuple[ArrayRow, ...] | None, key: str
 ) -> tuple[ArrayRow, ...] | None:
     """Arguments and outputs, of which those of a key are as in another baseline; all, where there were none."""
@@ -209,23 +209,23 @@ def _with_arrays(
         *(row for row in kept if ARRAY_KEYS[row.kind] != key),
         *(row for row in other if ARRAY_KEYS[row.kind] == key),
     ]
-    return tuple(sorted(rows, key=array_row_order))
+    return tuple(sorted(rows, key=array_order))
 
 
-def _with_reduction(row: AnyRow, other: Baseline) -> AnyRow:
+def _add_reduction(row: AnyRow, other: Baseline) -> AnyRow:
     """A row of a file that does not say by which operation it is reduced, as another baseline has it."""
     if isinstance(row, MatmulRow) or row.reduction_is_known:
         return row
     return next((each for each in other.rows if replace(each, reduction=None) == row), row)
 
 
-def with_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool = False) -> tuple[Baseline, ...]:
+def replace_section(kept: Sequence[Baseline], accepted: Baseline, *, beside: bool = False) -> tuple[Baseline, ...]:
     """The sections of a file in which a program's own is as it was accepted.
 
     Args:
         kept: The sections that the file has.
         accepted: The one of the compiler that is used here.
-        beside: Whether those of other compilers stay, where there is none of this one yet.
+        beside: Whether those of other compilers stay when this one gets its first.
     """
     kept = tuple(replace(each, target=accepted.target) for each in kept)  # which all sections share
     if any(each.compiler == accepted.compiler for each in kept):
@@ -245,34 +245,31 @@ class _Now:
     def of(cls, found: Analysis, root: Path | None) -> _Now:
         """All of a program that was analyzed."""
         arrays = {ARGUMENT: found.arguments, OUTPUT: found.outputs}
-        return cls(dict(rows_of(found, root)), dict(matmul_rows_of(found, root)), arrays)
+        return cls(dict(make_rows(found, root)), dict(make_matmul_rows(found, root)), arrays)
 
-    def line(self, rows: Iterable[AnyRow]) -> str | None:
+    def find_line(self, rows: Iterable[AnyRow]) -> str | None:
         """The line of the user's code of the first row that has one."""
-        return next(filter(None, (render_users_line(source) for row in rows for source in self._stacks(row))), None)
+        parts: dict[Any, Sequence[Collective | Matmuls]] = {**self.moved, **self.multiplied}
+        return next(filter(None, (render_users_line(part.source) for row in rows for part in parts.get(row, ()))), None)
 
-    def _stacks(self, row: AnyRow) -> list[tuple[SourceFrame, ...]]:
-        behind = self.multiplied.get(row, ()) if isinstance(row, MatmulRow) else self.moved.get(row, ())
-        return [each.source for each in behind]
-
-    def line_of_gone(self, rows: Sequence[AnyRow]) -> str | None:
+    def find_line_of_gone(self, rows: Sequence[AnyRow]) -> str | None:
         """The line of rows that are gone: one that is still there, or another one of their function."""
         places = [row.place for row in rows]
         known: tuple[AnyRow, ...] = (*self.moved, *self.multiplied)
         for alike in (lambda a, b: a == b, lambda a, b: (a.file, a.function) == (b.file, b.function)):
             for row in known:
                 if row.place.file and any(alike(row.place, place) for place in places):
-                    return self.line([row])
+                    return self.find_line([row])
         return next((place.file for place in places if place.file), None)
 
-    def largest(self, rows: Iterable[AnyRow]) -> Collective | None:
+    def find_largest(self, rows: Iterable[AnyRow]) -> Collective | None:
         """The collective among them that moves most."""
         behind = [each for row in rows if isinstance(row, BaselineRow) for each in self.moved.get(row, ())]
         return max(behind, key=lambda each: each.wire_bytes_per_step or 0, default=None)
 
-    def name_of_largest(self, rows: Iterable[AnyRow]) -> str | None:
+    def find_name_of_largest(self, rows: Iterable[AnyRow]) -> str | None:
         """`params['w']`: what moves most among them, as the user's code calls it."""
-        largest = self.largest(rows)
+        largest = self.find_largest(rows)
         if largest is None or largest.reason is None or largest.reason.moved is None:
             return None
         return largest.reason.moved.name if largest.reason.moved.named else None
@@ -295,40 +292,40 @@ class _Judge:
         self._called, self._is_accepted = called or "the baseline", called is None
         self._of_target = of_target
         self._loses = False
-        self._sides = as_collectives(before.rows, after.rows, dict(after.mesh or ()))
-        self._times = self._times_of_rows()
+        self._sides = to_collectives(before.rows, after.rows, dict(after.mesh or ()))
+        self._times = self._price_rows()
 
-    def _times_of_rows(self) -> dict[BaselineRow, float | None]:
+    def _price_rows(self) -> dict[BaselineRow, float | None]:
         """Microseconds of the transfers of each row of both, on the slice and the mesh of the program after."""
-        rows, pricing = (*self._before.rows, *self._after.rows), pricing_of(self._after)
+        rows, pricing = (*self._before.rows, *self._after.rows), make_pricing(self._after)
         if pricing is None:
             return dict.fromkeys(rows)
         priced = zip(rows, chain(*self._sides), strict=True)
         return {row: pricing.time_us(moved, row.executions) for row, moved in priced}
 
-    def compared(self) -> BaselineComparison:
+    def compare(self) -> BaselineComparison:
         """Compares the two."""
         matched = list(match_rows(self._before, self._after, self._sides))
         reduced = [pair for change, pair in matched if change.kind is ChangeKind.REDUCTION]
-        pairs = list(self._changed(matched))
-        figures = tuple(figures_of(self._before, self._after, self._times.get))
-        moved = [*self._other_reductions(reduced), *self._other_types(pairs), *self._moved(pairs, reduced)]
-        changes = [*_joined_by_line(moved, self._multiplied(figures)), *self._others()]
-        changes += [self._change("memory", *grown) for grown in grown_memory(figures, self._tolerance)]
-        slower = slower_step(figures, changes, self._tolerance)
-        changes += [] if slower is None else [self._change("step", *slower)]
-        changes.sort(key=_weight)
+        pairs = list(self._find_changed(matched))
+        figures = tuple(make_figures(self._before, self._after, self._times.get))
+        moved = [*self._find_reductions(reduced), *self._find_types(pairs), *self._find_moved(pairs, reduced)]
+        changes = [*_join_by_line(moved, self._find_multiplied(figures)), *self._find_others()]
+        changes += [self._make_change("memory", *grown) for grown in find_grown_memory(figures, self._tolerance)]
+        slower = find_slower_step(figures, changes, self._tolerance)
+        changes += [] if slower is None else [self._make_change("step", *slower)]
+        changes.sort(key=_weigh)
         judged = Judged(
             judgement=judge_all(changes, figures, loses=self._loses),
             causes=tuple(make_document(Cause, change) for change in changes),
             figures=figures,
-            versions=versions_words(self._before, self._after),
-            notes=tuple(self._notes(matched)),
-            caveats=tuple(caveats(self._before, self._after, self._tolerance)),
+            versions=describe_versions(self._before, self._after),
+            notes=tuple(self._find_notes(matched)),
+            caveats=tuple(find_caveats(self._before, self._after, self._tolerance)),
         )
         return BaselineComparison(judged=judged, changes=tuple(changes), before=self._before, after=self._after)
 
-    def _changed(self, matched: Sequence[tuple[Change[Collective], Rows]]) -> Iterator[Rows]:
+    def _find_changed(self, matched: Sequence[tuple[Change[Collective], Rows]]) -> Iterator[Rows]:
         """The rows that are not as before: what moves more or less, and sums of another type."""
         for change, pair in matched:
             is_same = change.judgement is Judgement.SAME
@@ -338,30 +335,30 @@ class _Judge:
         old, new = ([row for row in side.rows if id(row) not in touched] for side in (self._before, self._after))
         yield from find_retyped(old, new)
 
-    def _notes(self, matched: Iterable[tuple[Change[Collective], Rows]]) -> Iterator[str]:
+    def _find_notes(self, matched: Iterable[tuple[Change[Collective], Rows]]) -> Iterator[str]:
         """Facts that are no changes but worth knowing."""
         for change, pair in matched:
             if change.kind is ChangeKind.EQUIVALENT and not is_retyped(pair):
-                yield respelled_words(pair)
+                yield describe_respelled(pair)
         if self._before.is_first_version and self._before.kernels is None:
             for name, _ in self._after.kernels or ():
                 yield f"the kernel {name} sends by itself, but the baseline does not record what it does"
 
     # ---- changes of what moves and multiplies
 
-    def _other_types(self, pairs: list[Rows]) -> Iterator[RowChange]:
+    def _find_types(self, pairs: list[Rows]) -> Iterator[RowChange]:
         """Arrays that move, or are multiplied, in another type than before; each pair of types is one change."""
         found: dict[tuple[str, str], list[Rows]] = {}
-        for types, alike in list(pairs_by_types(pairs)):
+        for types, alike in list(pair_by_types(pairs)):
             pairs[:] = [pair for pair in pairs if pair not in alike]
             found.setdefault(types, []).extend(alike)
-        matmuls = self._matmuls_of_other_types()
+        matmuls = self._find_retyped_matmuls()
         for types in dict.fromkeys((*found, *matmuls)):
             moved, multiplied = join_pairs(found.get(types, [])), join_pairs(matmuls.get(types, []))
             times = sum(row.executions for row in moved.after)
-            parts = [f"{pluralize(times, 'transfer')}, {sent_words(moved)}"] if types in found else []
+            parts = [f"{pluralize(times, 'transfer')}, {format_sent(moved)}"] if types in found else []
             parts += [f"the matmuls of {pluralize(len(multiplied.after), 'line')}"] if types in matmuls else []
-            name = self._now.name_of_largest(moved.after)
+            name = self._now.find_name_of_largest(moved.after)
             name = name or (moved.after[0].place.text if len(moved.after) == 1 else None)
             where = f": `{name}`" if name else ""
             before, after = (_NAMES_OF_TYPES.get(each, each) for each in types)
@@ -369,21 +366,21 @@ class _Judge:
             rounded = f"; a sum in {after} is less precise" if judgement is Judgement.DIFFERENT else ""
             message = f"{after} where {before} was{where} ({', and '.join(parts)}){rounded}"
             both = Pair[AnyRow]((*moved.before, *multiplied.before), (*moved.after, *multiplied.after))
-            yield self._change("types", judgement, message, both)
+            yield self._make_change("types", judgement, message, both)
 
-    def _other_reductions(self, pairs: Sequence[Rows]) -> Iterator[RowChange]:
+    def _find_reductions(self, pairs: Sequence[Rows]) -> Iterator[RowChange]:
         """Arrays that are combined by another operation than before, as a maximum in place of a sum."""
         by_reductions = collate(lambda pair: (pair.before[0].reduction, pair.after[0].reduction), pairs)
         for (was, now), alike in by_reductions.items():
             pair = join_pairs(alike)
-            name = self._now.name_of_largest(pair.after)
+            name = self._now.find_name_of_largest(pair.after)
             what = (
-                f"{pluralize(sum(row.executions for row in pair.after), 'transfer')} over {axes_words(pair.after[0])}"
+                f"{pluralize(sum(row.executions for row in pair.after), 'transfer')} over {format_axes(pair.after[0])}"
             )
             message = f"{now} where {was} was{f': {name}' if name else ''} ({what})"
-            yield self._change(REDUCTION, Judgement.DIFFERENT, message, pair)
+            yield self._make_change(REDUCTION, Judgement.DIFFERENT, message, pair)
 
-    def _matmuls_of_other_types(self) -> dict[tuple[str, str], list[Pair[MatmulRow]]]:
+    def _find_retyped_matmuls(self) -> dict[tuple[str, str], list[Pair[MatmulRow]]]:
         found: dict[tuple[str, str], list[Pair[MatmulRow]]] = {}
         before, after = (collate(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
         for place in before.keys() & after.keys():
@@ -393,33 +390,33 @@ class _Judge:
                 found.setdefault((gone[0].dtype, new[0].dtype), []).append(Pair((gone[0],), (new[0],)))
         return found
 
-    def _moved(self, pairs: Sequence[Rows], reduced: Sequence[Rows]) -> Iterator[RowChange]:
+    def _find_moved(self, pairs: Sequence[Rows], reduced: Sequence[Rows]) -> Iterator[RowChange]:
         """Transfers that changed, those of one line of source as one change."""
         otherwise = set(join_pairs(reduced).after)
-        for alike in self._with_instead(pairs_of_one_change(pairs), otherwise):
+        for alike in self._join_lost(group_into_changes(pairs), otherwise):
             pair = join_pairs(alike)
             is_known = all(row.bound is Bound.EXACT and row.wire_bytes is not None for row in pair.both)
-            judgement, lost, why = self._judgement(pair, alike, otherwise, is_known=is_known)
-            message = moved_words(
+            judgement, lost, why = self._judge_line(pair, alike, otherwise, is_known=is_known)
+            message = describe_moved(
                 pair,
                 in_pairs=all(each.before and each.after for each in alike),
                 lost=lost and lost.words,
                 as_many=as_many_are_summed(pair.both, self._before, self._after),
             )
-            message += "" if is_known else unknown_words(pair.both)
+            message += "" if is_known else describe_unknown(pair.both)
             message += "" if alike[0].place.file else ", source unknown"
             largest = max((*pair.after, *pair.before), key=lambda row: row.wire_bytes or 0)
             key = largest.selector if lost is None or lost.key is None else lost.key
-            change = self._change(key, judgement, message, pair, at=() if lost is None else lost.instead)
+            change = self._make_change(key, judgement, message, pair, at=() if lost is None else lost.instead)
             # Why what is left of the sums moves does not say why another part is gone.
             is_less = why is not None if lost is None else all(row.kind in REDUCING for row in pair.after)
             yield replace(change, why=why, tried=None) if is_less or not is_known else change
 
-    def _with_instead(self, found: Iterable[Sequence[Rows]], otherwise: Collection[BaselineRow]) -> list[list[Rows]]:
+    def _join_lost(self, found: Iterable[Sequence[Rows]], otherwise: Collection[BaselineRow]) -> list[list[Rows]]:
         """The changes, in which what reduces arrays that another change has lost is a part of that."""
         changes = [list(each) for each in found]
         for alike in changes:
-            lost = self._lost(alike, otherwise)
+            lost = self._find_lost(alike, otherwise)
             instead = set() if lost is None else {*lost.instead}
             for other in changes if instead else ():
                 if other is not alike and all(not pair.before and {*pair.after} <= instead for pair in other):
@@ -427,21 +424,21 @@ class _Judge:
                     other.clear()
         return [each for each in changes if each]
 
-    def _judgement(
+    def _judge_line(
         self, pair: Rows, alike: Sequence[Rows], otherwise: Collection[BaselineRow], *, is_known: bool
     ) -> tuple[Judgement, Lost | None, str | None]:
         """The judgement on the changes of one line; the sum or call that is lost, if one is, and the reason."""
         was, now = (sum(row.wire_bytes or 0 for row in side) for side in pair)
-        if (lost := self._lost(alike, otherwise)) is not None:
+        if (lost := self._find_lost(alike, otherwise)) is not None:
             self._loses = True
             if self._sums_less:
                 return Judgement.DIFFERENT, lost, lost.why
-            return Judgement.WORSE, None, why_computed(pair.before) if now < was else None
+            return Judgement.WORSE, None, explain_computed(pair.before) if now < was else None
         if not is_known or now == was:
             return Judgement.DIFFERENT, None, None
         return Judgement.WORSE if now > was else Judgement.BETTER, None, None
 
-    def _lost(self, pairs: Iterable[Rows], otherwise: Collection[BaselineRow]) -> Lost | None:
+    def _find_lost(self, pairs: Iterable[Rows], otherwise: Collection[BaselineRow]) -> Lost | None:
         """The first loss that no change of a reduction says already."""
         rows = ((row, pair.after) for pair in pairs for row in pair.before)
         losses = filter(None, (find_lost(*each, self._before, self._after) for each in rows))
@@ -453,30 +450,30 @@ class _Judge:
         was, now = (sum_known(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
         return was is None or now is None or now <= (1 + self._tolerance.step) * was
 
-    def _multiplied(self, figures: Sequence[Figure]) -> Iterator[RowChange]:
+    def _find_multiplied(self, figures: Sequence[Figure]) -> Iterator[RowChange]:
         """Lines that multiply more than before, where that is more than a little of all."""
-        whole = named(figures, MULTIPLIED)
+        whole = find_figure(figures, MULTIPLIED)
         if whole is None or whole.before is None or whole.after is None:
             return
         if abs(whole.after - whole.before) <= self._tolerance.step * whole.before:
             return
         sign = 1 if whole.after > whole.before else -1
-        functions = [pair for pair in self._matmuls_by_function() if sign * _more_flops(pair) > 0]
-        functions.sort(key=lambda pair: -abs(_more_flops(pair)))
+        functions = [pair for pair in self._group_matmuls() if sign * _count_more_flops(pair) > 0]
+        functions.sort(key=lambda pair: -abs(_count_more_flops(pair)))
         if functions:
             first, *others = functions
-            message = multiplied_words(first, whole, others=len(others))
-            judgement = self._judgement_of_multiplied(sign)
-            yield self._change("matmuls", judgement, message, join_pairs(functions), at=_most_grown(first))
+            message = describe_multiplied(first, whole, others=len(others))
+            judgement = self._judge_multiplied(sign)
+            yield self._make_change("matmuls", judgement, message, join_pairs(functions), at=_sort_most_grown(first))
 
-    def _judgement_of_multiplied(self, sign: int) -> Judgement:
+    def _judge_multiplied(self, sign: int) -> Judgement:
         """The judgement on more or fewer FLOPs; branches that may not run leave it open unless they bound it."""
-        before, after = (bound_of_rows(side.matmuls or ()) for side in (self._before, self._after))
+        before, after = (add_bounds(side.matmuls or ()) for side in (self._before, self._after))
         if after + -before not in (Bound.EXACT, Bound.AT_LEAST if sign > 0 else Bound.AT_MOST):
             return Judgement.DIFFERENT
         return Judgement.WORSE if sign > 0 else Judgement.BETTER
 
-    def _matmuls_by_function(self) -> Iterator[Pair[MatmulRow]]:
+    def _group_matmuls(self) -> Iterator[Pair[MatmulRow]]:
         """The matrix multiplications of each function, before and after."""
         before, after = (
             collate(lambda row: (row.place.file, row.place.function), side.matmuls or ())
@@ -487,86 +484,81 @@ class _Judge:
 
     # ---- other changes
 
-    def _others(self) -> Iterator[RowChange]:
+    def _find_others(self) -> Iterator[RowChange]:
         """Changes that make the two incomparable, or that leave less of the program understood."""
         then, now = self._before, self._after
         for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
             if before != after:
-                message = f"the {what} differs: {_words(before)} in {self._called}, {_words(after)} now"
-                yield self._change(what, Judgement.DIFFERENT, message)
+                message = f"the {what} differs: {_format_value(before)} in {self._called}, {_format_value(after)} now"
+                yield self._make_change(what, Judgement.DIFFERENT, message)
         if self._of_target and then.target != now.target:
             message = f"this baseline was accepted for {then.target}, and this target is {now.target}"
-            yield self._change("target", Judgement.DIFFERENT, message)
-        if then.arrays and then.mesh == now.mesh and (now.arrays or now.not_understood <= then.not_understood):
-            yield from self._other_arrays(then.arrays, now.arrays or ())
+            yield self._make_change("target", Judgement.DIFFERENT, message)
+        are_known = now.arrays or now.not_understood <= then.not_understood
+        for kind, key in ARRAY_KEYS.items() if then.arrays and then.mesh == now.mesh and are_known else ():
+            words = describe_changed_arrays(kind, then.arrays or (), now.arrays or (), self._now.arrays.get(kind, ()))
+            if words is not None:
+                yield self._make_change(key, Judgement.DIFFERENT, words)
         things = pluralize(now.not_understood, "thing")
         understood = f"not understood: {things} in the program, {then.not_understood} in {self._called}"
         if now.not_understood > then.not_understood:
-            yield self._change(UNKNOWN, Judgement.DIFFERENT, understood)
-        yield from self._other_kernels()
+            yield self._make_change(UNKNOWN, Judgement.DIFFERENT, understood)
+        yield from self._find_other_kernels()
         if not self._is_accepted:
             return
         if now.not_understood < then.not_understood and not then.is_first_version and not is_older(then, now):
-            yield self._change(UNKNOWN, Judgement.BETTER, understood)
-        for key, message in left_open(then, now, called=self._called):
-            yield replace(self._change(key, Judgement.BETTER, message), is_left_open=True)
+            yield self._make_change(UNKNOWN, Judgement.BETTER, understood)
+        for key, message in find_left_open(then, now, called=self._called):
+            yield replace(self._make_change(key, Judgement.BETTER, message), is_left_open=True)
 
-    def _other_arrays(self, then: Sequence[ArrayRow], now: Sequence[ArrayRow]) -> Iterator[RowChange]:
-        """Arguments, and outputs, of other types than before."""
-        for kind, key in ARRAY_KEYS.items():
-            words = changed_arrays(kind, then, now, self._now.arrays.get(kind, ()))
-            if words is not None:
-                yield self._change(key, Judgement.DIFFERENT, words)
-
-    def _other_kernels(self) -> Iterator[RowChange]:
+    def _find_other_kernels(self) -> Iterator[RowChange]:
         """Kernels that send by themselves and are not those that were accepted."""
         then, now = self._before.kernels, self._after.kernels or ()
         unsaid = then is None and self._before.is_first_version
         for name, does in () if unsaid else now:
-            if name not in dict(then or ()):
-                message = f"the kernel {name} sends by itself, but is not in {self._called}"
-                yield self._change("kernels", Judgement.DIFFERENT, message)
-            elif (name, does) not in (then or ()):
-                message = f"the kernel {name} sends by itself, and its code differs from that in {self._called}"
-                yield self._change("kernels", Judgement.DIFFERENT, message)
+            if (name, does) not in (then or ()):
+                is_known = name in dict(then or ())
+                unlike = "and its code differs from that in" if is_known else "but is not in"
+                message = f"the kernel {name} sends by itself, {unlike} {self._called}"
+                yield self._make_change("kernels", Judgement.DIFFERENT, message)
         for name in sorted({name for name, _ in then or ()} - {name for name, _ in now}):
-            yield self._change("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
+            yield self._make_change("kernels", Judgement.DIFFERENT, f"the kernel {name}, which sent by itself, is gone")
 
-    def _change(
+    def _make_change(
         self, key: str, judgement: Judgement, message: str, pair: Pair[Any] = _NO_ROWS, at: Sequence[AnyRow] = ()
     ) -> RowChange:
         """A change of rows, if any, that is of the line of `at`, where that is known, else of the rows' own."""
         moved = [[row for row in side if isinstance(row, BaselineRow)] for side in pair]
         before, after = (sum_known(row.wire_bytes for row in side) for side in moved)
-        times = [total_time_us(side, self._times.get) for side in moved]
-        largest = self._now.largest(pair.after)
-        line = self._now.line(at) or (None if largest is None else render_users_line(largest.source))
+        times = [sum_time_us(side, self._times.get) for side in moved]
+        largest = self._now.find_largest(pair.after)
+        line = self._now.find_line(at) or (None if largest is None else render_users_line(largest.source))
         return Change(
             key=key,
             judgement=judgement,
             message=message,
-            source=line or self._now.line(pair.after) or self._now.line_of_gone(pair.before),
+            source=line or self._now.find_line(pair.after) or self._now.find_line_of_gone(pair.before),
             why=None if largest is None else largest.why,
             tried=None if largest is None else largest.tried,
             wire_bytes=None if before is None or after is None or not any(moved) else after - before,
             time_us=None if None in times or not any(moved) else (times[1] or 0) - (times[0] or 0),
             before=pair.before,
             after=pair.after,
-            bound=bound_of_rows(moved[1]) + -bound_of_rows(moved[0]),
+            bound=add_bounds(moved[1]) + -add_bounds(moved[0]),
         )
 
 
-def _more_flops(pair: Pair[MatmulRow]) -> int:
-    return flops_of(pair.after) - flops_of(pair.before)
+def _count_more_flops(pair: Pair[MatmulRow]) -> int:
+    return sum_flops(pair.after) - sum_flops(pair.before)
 
 
-def _most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:
+def _sort_most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:
     """The lines after, the one that multiplies most beyond what it did first."""
     before = collate(lambda row: row.place, pair.before)
-    return sorted(pair.after, key=lambda row: (row.flops or 0) - flops_of(before.get(row.place, ())), reverse=True)
+    return sorted(pair.after, key=lambda row: (row.flops or 0) - sum_flops(before.get(row.place, ())), reverse=True)
 
 
-def _joined_by_line(changes: Sequence[RowChange], others: Iterable[RowChange]) -> list[RowChange]:
+def _join_by_line(changes: Sequence[RowChange], others: Iterable[RowChange]) -> list[RowChange]:
     """The changes, with others that are of the same line alone, and as good or bad, as one."""
     found = list(changes)
     for other in others:
@@ -589,7 +581,7 @@ def _joined_by_line(changes: Sequence[RowChange], others: Iterable[RowChange]) -
     return found
 
 
-def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
+def _format_value(value: str | tuple[tuple[str, int], ...] | None) -> str:
     if isinstance(value, tuple):
         return ",".join(f"{name}={size}" for name, size in value)
     return value or "none"
@@ -614,7 +606,7 @@ def judge_all(causes: Sequence[Cause], figures: Sequence[Figure], *, loses: bool
         loses: Whether something is not reduced, or not called for, any more.
     """
     others = [cause for cause in causes if not _is_of_arrays(cause)]
-    found = _of_causes({cause.judgement for cause in others}, others, figures)
+    found = _judge_causes({cause.judgement for cause in others}, others, figures)
     is_other = loses or len(others) < len(causes)
     return Judgement.DIFFERENT if is_other and found in (Judgement.BETTER, Judgement.SAME) else found
 
@@ -623,14 +615,14 @@ def _is_of_arrays(cause: Cause) -> bool:
     return cause.key in ARRAY_KEYS.values() and cause.judgement is Judgement.DIFFERENT
 
 
-def _of_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
+def _judge_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
     if Judgement.DIFFERENT in kinds or len(kinds) < 2:
         return Judgement.DIFFERENT if Judgement.DIFFERENT in kinds else next(iter(kinds), Judgement.SAME)
     memory = {cause.judgement for cause in causes if cause.key == "memory"}
-    if Judgement.WORSE in memory or _grew(figures, BETWEEN_SLICES):
+    if Judgement.WORSE in memory or _has_grown(figures, BETWEEN_SLICES):
         return Judgement.WORSE
     for name in (STEP, TRANSFERS, SENT):
-        figure = named(figures, name)
+        figure = find_figure(figures, name)
         if figure is None or figure.before is None or figure.after is None:
             continue
         least = 0.0 if figure.unit == "bytes" else _SAME_TIME
@@ -639,12 +631,12 @@ def _of_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence
     return Judgement.WORSE
 
 
-def _grew(figures: Iterable[Figure], name: str) -> bool:
-    figure = named(figures, name)
+def _has_grown(figures: Iterable[Figure], name: str) -> bool:
+    figure = find_figure(figures, name)
     return figure is not None and (figure.after or 0) > (figure.before or 0)
 
 
-def _weight(cause: Cause) -> tuple[object, ...]:
+def _weigh(cause: Cause) -> tuple[object, ...]:
     """The sort key of changes: of meaning first, then by time, then by bytes; memory and arrays after their causes."""
     late = cause.key in ("memory", "step", *ARRAY_KEYS.values())
     rank = _RANKS[Judgement.WORSE if _is_of_arrays(cause) else cause.judgement]
@@ -653,6 +645,6 @@ def _weight(cause: Cause) -> tuple[object, ...]:
 
 def _judge_types(types: tuple[str, str], old: Sequence[BaselineRow]) -> Judgement:
     """The judgement on arrays in another type: a sum in a narrower type, or one of another kind, has another result."""
-    if bits_of(types[1]) > bits_of(types[0]):
+    if count_bits(types[1]) > count_bits(types[0]):
         return Judgement.WORSE
     return Judgement.DIFFERENT if any(row.kind in REDUCING for row in old) else Judgement.BETTER

@@ -29,7 +29,7 @@ from hloscope.analysis.provenance import find_users_frame, frame_path, render_us
 from hloscope.analysis.totals import axes_key, collate, compute_totals
 from hloscope.base.documents import make_document
 from hloscope.base.units import count_element_bits, pluralize, sum_known
-from hloscope.judge.baselines import MIXED, Baseline, BaselineRow, axes_words
+from hloscope.judge.baselines import MIXED, Baseline, BaselineRow, format_axes
 from hloscope.judge.changes import (
     REDUCTION,
     Change,
@@ -38,7 +38,7 @@ from hloscope.judge.changes import (
     Judgement,
     Pair,
     Tally,
-    collectives_words,
+    describe_collectives,
     join_pairs,
 )
 from hloscope.model import Collective, Mesh, Total, bytes_bound
@@ -71,42 +71,42 @@ def match(
         by_place: Whether it counts where they are written, which it does not in programs that say the same in other
             functions.
     """
-    place, function = (_place_of, _function_of) if by_place else (_anywhere, _anywhere)
-    pairs, left = _paired((old, new), (_amount_of, place), (_amount_of, function), (_amount_of,))
-    changes, left = _regrouped(*left)
+    place, function = (_find_place, _find_function) if by_place else (_ignore_place, _ignore_place)
+    pairs, left = _pair_by((old, new), (_find_amount, place), (_find_amount, function), (_find_amount,))
+    changes, left = _find_joined(*left)
     if equivalent:
         exchanged, left = _exchange_leftovers(*left, function)
         changes += exchanged
-    changed, (left_old, left_new) = _paired(
-        left, (place, _payload), (place, _depth), (place,), (function, _payload), (function,)
+    changed, (left_old, left_new) = _pair_by(
+        left, (place, _payload), (place, _count_loops), (place,), (function, _payload), (function,)
     )
-    differing = [(pair, list(_differences(*pair))) for pair in (*changed, *pairs)]
+    differing = [(pair, list(_find_differences(*pair))) for pair in (*changed, *pairs)]
     changes += [change for _, differences in differing for change in differences]
-    changes += [_change(ChangeKind.REMOVED, [gone], ()) for gone in left_old]
-    changes += [_change(ChangeKind.ADDED, (), [added]) for added in left_new]
+    changes += [_make_change(ChangeKind.REMOVED, [gone], ()) for gone in left_old]
+    changes += [_make_change(ChangeKind.ADDED, (), [added]) for added in left_new]
     return Comparison(
-        changes=tuple(sorted(changes, key=_weight)),
+        changes=tuple(sorted(changes, key=_weigh)),
         unchanged=tuple(pair for pair, differences in differing if not differences),
         unsure=tuple(filter(_is_unsure, (*old, *new))),
-        tallies=_tallies(old, new),
+        tallies=_make_tallies(old, new),
         old_total=compute_totals(old),
         new_total=compute_totals(new),
     )
 
 
-def _anywhere(_: Collective) -> Hashable:
+def _ignore_place(_: Collective) -> Hashable:
     return None
 
 
-def _depth(collective: Collective) -> Hashable:
+def _count_loops(collective: Collective) -> Hashable:
     return len(collective.loops)
 
 
-def _what(collective: Collective) -> Hashable:
-    return collective.kind, _axes_identity(collective), collective.link
+def _identify(collective: Collective) -> Hashable:
+    return collective.kind, _identify_axes(collective), collective.link
 
 
-def _paired(
+def _pair_by(
     sides: tuple[Sequence[Collective], Sequence[Collective]], *keys: tuple[Key, ...]
 ) -> tuple[list[tuple[Collective, Collective]], _Leftovers]:
     """Pairs of what is the same collective by one key after the other, in the order of both lists, and what is left."""
@@ -115,7 +115,7 @@ def _paired(
     for parts in keys:
 
         def key(collective: Collective, parts: tuple[Key, ...] = parts) -> Hashable:
-            return _what(collective), *(part(collective) for part in parts)
+            return _identify(collective), *(part(collective) for part in parts)
 
         waiting, unpaired = collate(key, left_old), []
         for collective in left_new:
@@ -128,9 +128,9 @@ def _paired(
     return pairs, (left_old, left_new)
 
 
-def _differences(old: Collective, new: Collective) -> Iterator[Change[Collective]]:
+def _find_differences(old: Collective, new: Collective) -> Iterator[Change[Collective]]:
     def change(kind: ChangeKind) -> Change[Collective]:
-        return _change(kind, [old], [new])
+        return _make_change(kind, [old], [new])
 
     if (old.payload_bytes, old.wire_bytes) != (new.payload_bytes, new.wire_bytes):
         yield change(ChangeKind.BYTES)
@@ -158,30 +158,30 @@ def _is_unsure(collective: Collective) -> bool:
     return bytes_bound(collective) is not Bound.EXACT or (collective.axes is None and not collective.groups)
 
 
-def _regrouped(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[list[Change[Collective]], _Leftovers]:
+def _find_joined(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[list[Change[Collective]], _Leftovers]:
     """Leftovers of one kind and axes that move the same bytes at the same depth in another number of transfers."""
 
     def together(collective: Collective) -> Hashable:
         how_often = collective.executions, collective.executions_bound
-        return _what(collective), _depth(collective), how_often, collective.reduction
+        return _identify(collective), _count_loops(collective), how_often, collective.reduction
 
     before, after = collate(together, old), collate(together, new)
     changes = [
-        _change(ChangeKind.REGROUPED, before.pop(key), after.pop(key))
+        _make_change(ChangeKind.REGROUPED, before.pop(key), after.pop(key))
         for key in before.keys() & after.keys()
-        if _bytes(before[key]) == _bytes(after[key]) is not None
+        if _sum_bytes(before[key]) == _sum_bytes(after[key]) is not None
     ]
     return changes, (list(chain(*before.values())), list(chain(*after.values())))
 
 
-def _bytes(collectives: Sequence[Collective]) -> tuple[int, int] | None:
+def _sum_bytes(collectives: Sequence[Collective]) -> tuple[int, int] | None:
     """Payload and wire bytes per execution, summed; None where some are not known."""
     payload = sum_known(collective.payload_bytes for collective in collectives)
     wire = sum_known(collective.wire_bytes for collective in collectives)
     return None if payload is None or wire is None else (payload, wire)
 
 
-def _tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[Tally, ...]:
+def _make_tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[Tally, ...]:
     def key(collective: Collective) -> tuple[Kind, str]:
         return collective.kind, axes_key(collective)
 
@@ -199,13 +199,13 @@ def _tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[Tall
     return tuple(sorted(tallies, key=lambda row: (-max(row.old.wire_bytes, row.new.wire_bytes), row.kind, row.axes)))
 
 
-def _weight(change: Change[Collective]) -> tuple[bool, int, str, str, int]:
+def _weigh(change: Change[Collective]) -> tuple[bool, int, str, str, int]:
     """Unknown bytes first, then most bytes per step, then in an order that does not depend on names."""
     known, shown = change.wire_bytes, (change.after or change.before)[0]
     return known is not None, -abs(known or 0), shown.kind, axes_key(shown), shown.line
 
 
-def _change(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Collective]) -> Change[Collective]:
+def _make_change(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Collective]) -> Change[Collective]:
     """A change of collectives, with the judgement on it by itself: by what moves, which must be known to be less."""
     shown = (after or before)[0]
     was, now = (sum_known(part.wire_bytes_per_step for part in side) for side in (before, after))
@@ -213,19 +213,19 @@ def _change(kind: ChangeKind, before: Sequence[Collective], after: Sequence[Coll
     return Change(
         key=f"{shown.kind}@{axes_key(shown)}",
         judgement=_judge_kind(kind, after, more),
-        message=collectives_words(kind, before, after),
+        message=describe_collectives(kind, before, after),
         source=render_users_line(shown.source),
         why=shown.why,
         tried=shown.tried,
         wire_bytes=more,
         before=tuple(before),
         after=tuple(after),
-        bound=_bound_of(after) + -_bound_of(before),
+        bound=_find_bound(after) + -_find_bound(before),
         kind=kind,
     )
 
 
-def _bound_of(collectives: Iterable[Collective]) -> Bound:
+def _find_bound(collectives: Iterable[Collective]) -> Bound:
     return reduce(add, map(bytes_bound, collectives), Bound.EXACT)
 
 
@@ -256,14 +256,14 @@ def match_rows(
 # ---- spellings that the compiler may exchange
 
 
-def _axes_identity(collective: Collective) -> Hashable:
+def _identify_axes(collective: Collective) -> Hashable:
     """The axes; where they are not known, the groups as sets of devices."""
     if collective.axes is not None:
         return collective.axes
     return frozenset(frozenset(group) for group in collective.groups)
 
 
-def _function_of(collective: Collective) -> Hashable:
+def _find_function(collective: Collective) -> Hashable:
     """The function that a collective was written in; where no line is known, XLA's `op_name`.
 
     Checkouts lie in different folders, so a file counts by its name.
@@ -274,13 +274,13 @@ def _function_of(collective: Collective) -> Hashable:
     return (frame_path(frame).name, frame.function)
 
 
-def _place_of(collective: Collective) -> Hashable:
+def _find_place(collective: Collective) -> Hashable:
     """The line that a collective was written in, with its function."""
     frame = find_users_frame(collective.source)
-    return (_function_of(collective), None if frame is None else (frame.line, frame.column))
+    return (_find_function(collective), None if frame is None else (frame.line, frame.column))
 
 
-def _amount_of(collective: Collective) -> Hashable:
+def _find_amount(collective: Collective) -> Hashable:
     """The bytes, types, reduction, executions and depth in loops; unknown amounts are equal here."""
     return (
         frozenset(shape.dtype for shape in collective.operand_shapes),
@@ -308,11 +308,11 @@ def _exchange_leftovers(
     """
 
     def together(collective: Collective) -> Hashable:
-        return _axes_identity(collective), collective.link, function(collective)
+        return _identify_axes(collective), collective.link, function(collective)
 
     before, after = collate(together, old), collate(together, new)
     changes = [
-        _change(ChangeKind.EQUIVALENT, before[key], after[key])
+        _make_change(ChangeKind.EQUIVALENT, before[key], after[key])
         for key in before
         if key in after and _are_equivalent(before[key], after[key])
     ]
@@ -357,7 +357,7 @@ def _is_collective_matmul(whole: Sequence[Collective], parts: Sequence[Collectiv
     return needed <= sent <= needed * Fraction(size + 1, size - 1)
 
 
-def respelled(
+def find_respellings(
     collectives: Sequence[Collective], mesh: Mesh | None
 ) -> Iterator[tuple[list[Collective], list[Collective]]]:
     """Some of the collectives, and the same in another spelling that the compiler may choose for them; each such pair.
@@ -376,7 +376,7 @@ def respelled(
                 if _completes(first, gather):
                     wire = sum_known((first.wire_bytes, gather.wire_bytes))
                     yield [first, gather], [replace(first, kind=Kind.ALL_REDUCE, wire_bytes=wire)]
-    yield from _matmuls(collectives, mesh)
+    yield from _find_matmuls(collectives, mesh)
 
 
 def _completes(scatter: Collective, gather: Collective) -> bool:
@@ -385,12 +385,12 @@ def _completes(scatter: Collective, gather: Collective) -> bool:
     return gather.kind is Kind.ALL_GATHER and scatter.payload_bytes is not None and len(set(sides)) == 1
 
 
-def _matmuls(
+def _find_matmuls(
     collectives: Sequence[Collective], mesh: Mesh | None
 ) -> Iterator[tuple[list[Collective], list[Collective]]]:
     """The permutes of each collective matmul, as its all-gather and as its reduce-scatter.
 
-    Over n devices it sends n - 1 chunks or more; what sends fewer, such as one shift to a neighbor, is none.
+    Over n devices it sends n - 1 chunks or more; fewer, such as one shift to a neighbor, are no collective matmul.
     """
     sizes = {} if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     known = [
@@ -398,22 +398,22 @@ def _matmuls(
         for permute in collectives
         if permute.kind is Kind.COLLECTIVE_PERMUTE and permute.axes and permute.payload_bytes is not None
     ]
-    for permutes in collate(_matmul_key, known).values():
+    for permutes in collate(_identify_matmul, known).values():
         axes = permutes[0].axes or ()
         size = prod(sizes.get(axis, 0) for axis in axes)  # 0 for parts of axes, or without a mesh
         if 1 < size <= sum(permute.executions for permute in permutes) + 1:
             for kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
-                yield permutes, [_whole(permutes, kind, size)]
+                yield permutes, [_join_permutes(permutes, kind, size)]
 
 
-def _matmul_key(permute: Collective) -> Hashable:
+def _identify_matmul(permute: Collective) -> Hashable:
     return permute.axes, permute.link, permute.op_name, permute.source[:1]
 
 
-def _whole(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
+def _join_permutes(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
     """One collective of the array that permutes send in chunks.
 
-    n - 1 chunks make the array but for the device's own; a windowed einsum that fills and drains a pipeline sends
+    n - 1 chunks make the array without the device's own; a windowed einsum that fills and drains a pipeline sends
     n + 1. Where it is neither, all that is sent counts.
     """
     sent = sum(permute.payload_bytes_per_step or 0 for permute in permutes)
@@ -436,35 +436,35 @@ _SAME_COUNT = 0.01
 """Of the elements that move: what is padded otherwise, or a scalar more, makes no other program."""
 
 
-def same_axes(row: BaselineRow, other: BaselineRow) -> bool:
+def has_same_axes(row: BaselineRow, other: BaselineRow) -> bool:
     """True if both run over the same axes, in whatever order."""
     return row.axes is not None and other.axes is not None and set(row.axes) == set(other.axes)
 
 
-def same_sum(row: BaselineRow, other: BaselineRow) -> bool:
+def is_same_sum(row: BaselineRow, other: BaselineRow) -> bool:
     """True if both combine over the same axes by the same operation, or by one that is unknown."""
     alike = row.reduction is None or other.reduction is None or row.reduction == other.reduction
-    return row.kind in REDUCING and other.kind in REDUCING and same_axes(row, other) and alike
+    return row.kind in REDUCING and other.kind in REDUCING and has_same_axes(row, other) and alike
 
 
-def bits_of(dtype: str) -> int:
+def count_bits(dtype: str) -> int:
     """Bits of an element; 0 for what is no type."""
     return count_element_bits(dtype) or 0
 
 
-def _elements_of(rows: Sequence[BaselineRow]) -> float | None:
+def _count_elements(rows: Sequence[BaselineRow]) -> float | None:
     """The number of elements that move; None for several types in one row, and for unknown bytes."""
     counts = []
     for row in rows:
-        if row.payload_bytes is None or row.dtype is None or not bits_of(row.dtype):
+        if row.payload_bytes is None or row.dtype is None or not count_bits(row.dtype):
             return None
-        counts.append(row.payload_bytes * 8 / bits_of(row.dtype))
+        counts.append(row.payload_bytes * 8 / count_bits(row.dtype))
     return sum(counts)
 
 
-def _size_of(rows: Sequence[BaselineRow]) -> float | None:
+def _measure(rows: Sequence[BaselineRow]) -> float | None:
     """Elements of all rows together; bytes where the types of some are not known; None where nothing is."""
-    count = _elements_of(rows)
+    count = _count_elements(rows)
     return count if count is not None else sum_known(row.payload_bytes for row in rows)
 
 
@@ -481,12 +481,12 @@ def find_retyped(old: Iterable[BaselineRow], new: Iterable[BaselineRow]) -> Iter
 
     before, after = (collate(what, (row for row in side if row.kind in REDUCING)) for side in (old, new))
     for key in before.keys() & after.keys():
-        pair = Pair(_unlike(before[key], after[key]), _unlike(after[key], before[key]))
+        pair = Pair(_find_unlike(before[key], after[key]), _find_unlike(after[key], before[key]))
         if is_retyped(pair):
             yield pair
 
 
-def _unlike(rows: Sequence[BaselineRow], others: Sequence[BaselineRow]) -> tuple[BaselineRow, ...]:
+def _find_unlike(rows: Sequence[BaselineRow], others: Sequence[BaselineRow]) -> tuple[BaselineRow, ...]:
     """Those of no type that the others have."""
     return tuple(row for row in rows if row.dtype not in {other.dtype for other in others})
 
@@ -500,7 +500,7 @@ def is_retyped(pair: Rows) -> bool:
     return next(types) != next(types)
 
 
-def pairs_by_types(pairs: Sequence[Rows]) -> Iterator[tuple[tuple[str, str], list[Rows]]]:
+def pair_by_types(pairs: Sequence[Rows]) -> Iterator[tuple[tuple[str, str], list[Rows]]]:
     """The changes in which as many elements move as before, in another type: alone, or all over the same axes together.
 
     What is in another type may be joined with other arrays than before, and be found at other lines for that.
@@ -512,18 +512,18 @@ def pairs_by_types(pairs: Sequence[Rows]) -> Iterator[tuple[tuple[str, str], lis
 
     left = []
     for pair in pairs:
-        types = _types(pair)
+        types = _find_types(pair)
         if types is None:
             left.append(pair)
         else:
             yield types, [pair]
     for alike in collate(what, left).values():
-        types = _types(join_pairs(alike))
+        types = _find_types(join_pairs(alike))
         if types is not None:
             yield types, alike
 
 
-def _types(pair: Rows) -> tuple[str, str] | None:
+def _find_types(pair: Rows) -> tuple[str, str] | None:
     """The type before and the one after, where as many elements of one type move as did of the other."""
     before, after = map(_count_by_type, pair)
     if before is None or after is None or len(before) != 1 or len(after) != 1 or before.keys() == after.keys():
@@ -536,7 +536,7 @@ def _count_by_type(rows: Sequence[BaselineRow]) -> dict[str, float] | None:
     """The number of elements of each type, without types of which there are hardly any; None if it is unknown."""
     counts: dict[str, float] = {}
     for row in rows:
-        count = _elements_of([row])
+        count = _count_elements([row])
         if count is None:
             return None
         counts[row.dtype or ""] = counts.get(row.dtype or "", 0.0) + count
@@ -544,22 +544,22 @@ def _count_by_type(rows: Sequence[BaselineRow]) -> dict[str, float] | None:
     return {dtype: count for dtype, count in counts.items() if count > least}
 
 
-def pairs_of_one_change(pairs: Sequence[Rows]) -> list[list[Rows]]:
+def group_into_changes(pairs: Sequence[Rows]) -> list[list[Rows]]:
     """The changes of one line together, and those lines of which one lost what another has now."""
     by_place = [list(alike) for alike in collate(lambda pair: pair.place, pairs).values()]
     gone: dict[Hashable, list[Rows]] = {}
     for alike in by_place:
         if not any(pair.after for pair in alike):
-            gone.setdefault(_what_moved(alike), []).extend(alike)
+            gone.setdefault(_identify_moved(alike), []).extend(alike)
     found = []
     for alike in by_place:
         if any(pair.after for pair in alike):
             is_new = not any(pair.before for pair in alike)
-            found.append([*alike, *(gone.pop(_what_moved(alike), []) if is_new else [])])
+            found.append([*alike, *(gone.pop(_identify_moved(alike), []) if is_new else [])])
     return [*found, *gone.values()]
 
 
-def _what_moved(alike: Iterable[Rows]) -> Hashable:
+def _identify_moved(alike: Iterable[Rows]) -> Hashable:
     return frozenset((row.kind in REDUCING or row.kind, row.axes, row.link) for row in join_pairs(alike).both)
 
 
@@ -597,70 +597,70 @@ def find_lost(row: BaselineRow, new: Sequence[BaselineRow], before: Baseline, af
     if before.mesh != after.mesh:
         return None
     if row.kind in REDUCING:
-        return _less_is_summed(row, before, after)
+        return _find_lost_sum(row, before, after)
     calls = [other for other in new if other.written]
-    if not row.written or (_size_of(calls) or 0) >= (_size_of([row]) or 0):
+    if not row.written or (_measure(calls) or 0) >= (_measure([row]) or 0):
         return None
-    what = f"{row.kind} over {axes_words(row)}"
+    what = f"{row.kind} over {format_axes(row)}"
     return Lost(f"the {what} in the code was larger" if calls else f"the {what} written in the code is missing")
 
 
-def _less_is_summed(row: BaselineRow, before: Baseline, after: Baseline) -> Lost | None:
-    axes, (was, now) = axes_words(row), _arrays_summed(row, before, after)
+def _find_lost_sum(row: BaselineRow, before: Baseline, after: Baseline) -> Lost | None:
+    axes, (was, now) = format_axes(row), _count_arrays_summed(row, before, after)
     if was is None or now is None:
-        most, left = (_size_of(_sums_like(row, side)) or 0 for side in (before, after))
+        most, left = (_measure(_find_sums_like(row, side)) or 0 for side in (before, after))
         return Lost(f"less is summed over {axes} than before") if left < most else None
     if now >= was:
-        shrank = row.written and _shrank(row, before, after)
+        shrank = row.written and _has_shrunk(row, before, after)
         return Lost(f"less is summed over {axes} than before") if shrank else None
-    some = f"{was - now:,} of {pluralize(was, 'array')} {_is(was - now)}" if was > 1 else "the array is"
-    instead = _reduced_instead(row, before, after, was - now)
+    some = f"{was - now:,} of {pluralize(was, 'array')} {_choose_is(was - now)}" if was > 1 else "the array is"
+    instead = _find_reduced_instead(row, before, after, was - now)
     if instead:
-        is_axes = not same_axes(row, instead[0])
+        is_axes = not has_same_axes(row, instead[0])
         was_there = axes if is_axes else row.reduction or "add"
-        done = f"{_verb_of(instead[0])} over {axes_words(instead[0])}"
+        done = f"{_choose_verb(instead[0])} over {format_axes(instead[0])}"
         return Lost(f"{some} {done} where {was_there} was", instead, None if is_axes else REDUCTION)
     if now:
-        return Lost(f"{some} no longer {_verb_of(row)} over {axes}", why=_WHY)
+        return Lost(f"{some} no longer {_choose_verb(row)} over {axes}", why=_WHY)
     what = "sum" if _is_sum(row) else f"reduction by {row.reduction}"
-    return Lost(f"the {what if was == 1 else pluralize(was, what)} over {axes} {_is(was)} missing", why=_WHY)
+    return Lost(f"the {what if was == 1 else pluralize(was, what)} over {axes} {_choose_is(was)} missing", why=_WHY)
 
 
 _WHY = "likely: each device continues with its own partial result, or nothing uses the result any longer"
 
 
-def _reduced_instead(row: BaselineRow, before: Baseline, after: Baseline, lost: int) -> tuple[BaselineRow, ...]:
+def _find_reduced_instead(row: BaselineRow, before: Baseline, after: Baseline, lost: int) -> tuple[BaselineRow, ...]:
     """The rows that reduce as many arrays more than before, by another operation or over other axes."""
     found = []
     for other in after.rows:
-        if other.kind not in REDUCING or other.axes is None or same_sum(other, row):
+        if other.kind not in REDUCING or other.axes is None or is_same_sum(other, row):
             continue
-        was, now = _arrays_summed(other, before, after)
+        was, now = _count_arrays_summed(other, before, after)
         if was is not None and now is not None and now - was >= lost and _is_like(row, other):
             found.append(other)
     if not found:
         return ()
-    first = min(found, key=lambda other: (not same_axes(row, other), len(other.axes or ())))
-    alike = tuple(other for other in found if same_sum(other, first))
+    first = min(found, key=lambda other: (not has_same_axes(row, other), len(other.axes or ())))
+    alike = tuple(other for other in found if is_same_sum(other, first))
     return tuple(other for other in alike if other not in before.rows) or alike
 
 
 def _is_like(row: BaselineRow, other: BaselineRow) -> bool:
     """True if they differ by their operation or by their axes, and not by both."""
-    return same_axes(row, other) or None in (row.reduction, other.reduction) or row.reduction == other.reduction
+    return has_same_axes(row, other) or None in (row.reduction, other.reduction) or row.reduction == other.reduction
 
 
 def _is_sum(row: BaselineRow) -> bool:
     return row.reduction in (None, "add", MIXED)
 
 
-def _verb_of(row: BaselineRow) -> str:
+def _choose_verb(row: BaselineRow) -> str:
     return "summed" if _is_sum(row) else f"reduced by {row.reduction}"
 
 
-def why_computed(rows: Iterable[BaselineRow]) -> str:
+def explain_computed(rows: Iterable[BaselineRow]) -> str:
     """The reason why sums are gone if each device multiplies more than before."""
-    axes = " and ".join(dict.fromkeys(axes_words(row) for row in rows if row.kind in REDUCING))
+    axes = " and ".join(dict.fromkeys(format_axes(row) for row in rows if row.kind in REDUCING))
     return f"likely: each device now computes what the devices along {axes} shared, so nothing is left to sum"
 
 
@@ -668,26 +668,26 @@ def as_many_are_summed(rows: Sequence[BaselineRow], before: Baseline, after: Bas
     """True if rows are sums over axes over which as many arrays are summed as before."""
     if before.mesh != after.mesh:
         return False
-    counts = (_arrays_summed(row, before, after) for row in rows)
+    counts = (_count_arrays_summed(row, before, after) for row in rows)
     return all(row.kind in REDUCING for row in rows) and all(was and was == now for was, now in counts)
 
 
-def _arrays_summed(row: BaselineRow, before: Baseline, after: Baseline) -> tuple[int | None, int | None]:
+def _count_arrays_summed(row: BaselineRow, before: Baseline, after: Baseline) -> tuple[int | None, int | None]:
     """The number of arrays that are summed over the axes of a row, before and after."""
-    was, now = (sum_known(other.arrays for other in _sums_like(row, side)) for side in (before, after))
+    was, now = (sum_known(other.arrays for other in _find_sums_like(row, side)) for side in (before, after))
     return was, now
 
 
-def _shrank(row: BaselineRow, before: Baseline, after: Baseline) -> bool:
+def _has_shrunk(row: BaselineRow, before: Baseline, after: Baseline) -> bool:
     """True if the sums that the code calls for are of fewer elements, as those of another array are."""
-    was, now = (_size_of([one for one in _sums_like(row, side) if one.written]) or 0 for side in (before, after))
+    was, now = (_measure([one for one in _find_sums_like(row, side) if one.written]) or 0 for side in (before, after))
     return now < (1 - _SAME_COUNT) * was
 
 
-def _sums_like(row: BaselineRow, side: Baseline) -> list[BaselineRow]:
+def _find_sums_like(row: BaselineRow, side: Baseline) -> list[BaselineRow]:
     """The rows of a program that combine over the axes of a row, by the same operation."""
-    return [other for other in side.rows if same_sum(other, row)]
+    return [other for other in side.rows if is_same_sum(other, row)]
 
 
-def _is(count: int) -> str:
+def _choose_is(count: int) -> str:
     return "is" if count == 1 else "are"

@@ -73,19 +73,19 @@ def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: 
 
 def format_amount(amount: int, units: Units) -> str:
     """The shortest text that `parse_amount` reads back to the same amount: `32KiB`, `2.5MB`, `300us`."""
-    texts = ((_in_unit(amount, unit, size), size) for unit, size in units.items())
+    texts = ((_format_in_unit(amount, unit, size), size) for unit, size in units.items())
     known = ((len(text), size > amount, -size, text) for text, size in texts if text is not None)
     return min(known)[-1]
 
 
-def _in_unit(amount: int, unit: str, size: int) -> str | None:
+def _format_in_unit(amount: int, unit: str, size: int) -> str | None:
     number = Decimal(amount) / Decimal(size)
     if number * size != amount:
         return None
     return f"{number:f}{unit}" if "." not in f"{number:f}" else f"{f'{number:f}'.rstrip('0').rstrip('.')}{unit}"
 
 
-def rounded_up(amount: int, digits: int = 3) -> int:
+def round_up(amount: int, digits: int = 3) -> int:
     """The least amount of so many digits that is not below `amount`: what a new limit is best set to."""
     if amount < 10**digits:
         return amount
@@ -100,7 +100,7 @@ _PLAIN_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
 
 
 _IN_JAX = {"sum": "add", "max": "maximum", "min": "minimum"}
-"""What JAX calls some operations."""
+"""The names of some operations in JAX."""
 
 
 def _refuse_reduction(kind: str, reduction: str) -> None:
@@ -145,13 +145,13 @@ class Selector:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches every possible collective."""
+        """True if it matches every possible collective."""
         is_narrowed = any(part is not None for part in (self.axes, self.reduction, self.link, self.source))
         return not is_narrowed and all(fnmatchcase(kind, self.kind) for kind in Kind)
 
     @property
     def narrowness(self) -> tuple[int, ...]:
-        """How specific it is: among several matching expectations, the most specific one takes a collective."""
+        """The specificity: among several matching expectations, the most specific one takes a collective."""
         texts = (self.kind, *(self.axes or ()), self.source or "")
         patterns = sum(text.count("*") + text.count("?") for text in texts)
         part_of_axis = any(":" in axis for axis in self.axes or ())
@@ -202,7 +202,7 @@ class Quantity(StrEnum):
 
 
 MOVED = (Quantity.WIRE, Quantity.PAYLOAD)
-"""What is limited in bytes per step, over axes and networks; all others belong to a device."""
+"""Quantities limited in bytes per step, over axes and networks; all others belong to a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +282,7 @@ class Contract:
                 continue
             about = clause.selector if isinstance(clause, Expectation) else clause.source
             if about in said:
-                raise _repeated(clause)
+                raise _make_repeated_error(clause)
             said.add(about)
 
     def __and__(self, other: Contract) -> Contract:
@@ -310,17 +310,17 @@ class Contract:
 
     @property
     def says_something(self) -> bool:
-        """Whether a program could break it; flags and trip counts alone cannot be broken."""
+        """True if a program could break it; flags and trip counts alone cannot be broken."""
         return self.closed or any(not isinstance(clause, Trips) for clause in self.clauses)
 
     @property
     def speaks_of_collectives(self) -> bool:
-        """Whether it has clauses on collectives, and not only on memory and time."""
+        """True if it has clauses on collectives, and not only on memory and time."""
         moves = any(limit.quantity in MOVED for limit in self.all_of(Limit))
         return bool(self.closed or moves or self.all_of(Expectation) or self.all_of(Ban))
 
 
-def _repeated(clause: Expectation | Trips) -> NotationError:
+def _make_repeated_error(clause: Expectation | Trips) -> NotationError:
     """The error about a clause that says something else about what another clause speaks of already."""
     if isinstance(clause, Trips):
         return NotationError(f"the trips of {clause.source} are given twice", fix="keep one of them")
@@ -333,10 +333,10 @@ def _repeated(clause: Expectation | Trips) -> NotationError:
 
 def format_contract(contract: Contract) -> str:
     """Formats a contract as text, clauses separated by semicolons, that `parse_contract` parses to an equal one."""
-    return "; ".join(clauses_of(contract))
+    return "; ".join(format_clauses(contract))
 
 
-def clauses_of(contract: Contract) -> list[str]:
+def format_clauses(contract: Contract) -> list[str]:
     """Formats each clause of a contract as text."""
     words = [format_clause(clause) for clause in contract.clauses]
     if contract.closed:
@@ -350,30 +350,31 @@ def format_clause(clause: Clause) -> str:
     """Formats a clause as text: `all-reduce@Y <= 32KiB x2`."""
     match clause:
         case Expectation():
-            return format_selector(clause.selector) + _at_most(clause)
+            return format_selector(clause.selector) + _format_at_most(clause)
         case Ban():
             return f"no {format_selector(clause.selector)}"
         case Trips():
-            return f"trips {_quoted(clause.source)} = {clause.count}"
+            return f"trips {_quote(clause.source)} = {clause.count}"
         case Limit():
             per_step = "/step" if clause.quantity in MOVED else ""
-            return f"{clause.quantity}{_where(clause.selector)} <= {format_amount(clause.most, clause.units)}{per_step}"
+            where, amount = _format_where(clause.selector), format_amount(clause.most, clause.units)
+            return f"{clause.quantity}{where} <= {amount}{per_step}"
 
 
 def format_selector(selector: Selector) -> str:
     """Formats a selector as text: `all-reduce@(X,Y) by add over dcn in "moe.py"`."""
-    place = "" if selector.source is None else f" in {_quoted(selector.source)}"
-    return f"{selector.kind}{_where(selector)}{place}"
+    place = "" if selector.source is None else f" in {_quote(selector.source)}"
+    return f"{selector.kind}{_format_where(selector)}{place}"
 
 
-def _where(selector: Selector) -> str:
-    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in selector.axes or ()]
+def _format_where(selector: Selector) -> str:
+    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quote(axis) for axis in selector.axes or ()]
     named = "" if not names else f"@{names[0]}" if len(names) == 1 else f"@({','.join(names)})"
     named += "" if selector.reduction is None else f" by {selector.reduction}"
     return named + ("" if selector.link is None else f" over {selector.link}")
 
 
-def _at_most(clause: Expectation) -> str:
+def _format_at_most(clause: Expectation) -> str:
     size, per_step = clause.max_bytes, ""
     if size is None and clause.max_bytes_per_step is not None:
         size, per_step = clause.max_bytes_per_step, "/step"
@@ -381,7 +382,7 @@ def _at_most(clause: Expectation) -> str:
     return amount + ("" if clause.max_count is None else f" x{clause.max_count}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f"'{text}'" if '"' in text else f'"{text}"'
 
 
@@ -389,7 +390,7 @@ def _quoted(text: str) -> str:
 
 
 class Fit(IntEnum):
-    """Whether a collective is one that a selector speaks of."""
+    """The answer to whether a selector covers a collective."""
 
     NO = 0
     MAYBE = 1
@@ -397,13 +398,13 @@ class Fit(IntEnum):
 
 
 def is_exactly(selector: Selector, collective: Collective) -> bool:
-    """Whether an expectation of `selector` takes a collective: its very axes, and nothing about it unknown."""
+    """True if an expectation of `selector` takes a collective: its very axes, and nothing about it unknown."""
     kind = fnmatchcase(collective.kind, selector.kind)
     return kind and _fits(selector, collective, _has_axes(selector.axes, collective, alone=True)) is Fit.YES
 
 
 def touches(selector: Selector, collective: Collective) -> Fit:
-    """Whether a ban or a limit on `selector` covers a collective: over its axes alone or with others.
+    """The coverage of a collective by a ban or a limit on `selector`: over its axes alone or with others.
 
     An opaque transfer may be of any kind, one without known axes may run over any, one without source may come from
     anywhere: of these the answer is MAYBE.
@@ -414,13 +415,15 @@ def touches(selector: Selector, collective: Collective) -> Fit:
     return min(kind, _fits(selector, collective, _has_axes(selector.axes, collective, alone=False)))
 
 
-def chosen(collectives: Iterable[Collective], selector: Selector, mesh_axes: Sequence[str] | None) -> list[Collective]:
-    """Those that a selector speaks of, surely or perhaps.
+def find_matching(
+    collectives: Iterable[Collective], selector: Selector, mesh_axes: Sequence[str] | None
+) -> list[Collective]:
+    """The collectives that a selector covers, surely or perhaps.
 
     Args:
         collectives: All of a program.
         selector: Of which.
-        mesh_axes: The axes of its mesh; None where there is none.
+        mesh_axes: The axes of its mesh; None without a mesh.
 
     Raises:
         NotationError: It names an axis that the mesh does not have, of which there is never any.
@@ -452,12 +455,12 @@ def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone
 
 
 def axis_fits(pattern: str, axis: str) -> bool:
-    """Whether a pattern names an axis; one without `:` names the parts of an axis, `X:(1)2`, too."""
+    """True if a pattern names an axis; one without `:` names the parts of an axis, `X:(1)2`, too."""
     return fnmatchcase(axis if ":" in pattern else axis.partition(":")[0], pattern)
 
 
 def _reduces_by(reduction: str | None, collective: Collective) -> Fit:
-    """Whether it reduces by an operation; MAYBE where it reduces by more than one, or nobody can tell."""
+    """The answer to whether it reduces by an operation; MAYBE if by several, or by an unknown one."""
     if reduction is None or reduction == collective.reduction:
         return Fit.YES
     is_open = collective.kind is Kind.OPAQUE or (collective.kind in REDUCING and collective.reduction is None)
@@ -472,7 +475,7 @@ def _crosses(link: Link | None, collective: Collective) -> Fit:
 
 
 def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
-    """Whether one of the frames is at a place, `moe.py` or `model/moe.py:40`; MAYBE without frames."""
+    """The answer to whether one of the frames is at a place, `moe.py` or `model/moe.py:40`; MAYBE without frames."""
     if source is None:
         return Fit.YES
     known = list(frames)
@@ -482,6 +485,6 @@ def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
 
 
 def is_at(source: str, frame: SourceFrame) -> bool:
-    """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
+    """True if a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
     path, line = split_place(source)
     return frame_path(frame).match(path) and line in (None, frame.line)

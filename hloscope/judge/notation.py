@@ -78,7 +78,7 @@ def read_contract(value: object, *, where: str = "contract") -> Contract:
 
     Args:
         value: What the user wrote, in Python or in TOML.
-        where: Where it stands, for messages.
+        where: The place where it is written, for messages.
 
     Raises:
         NotationError: It is neither, or a line is no contract.
@@ -124,7 +124,7 @@ def parse_contract(text: str, *, where: str = "contract") -> Contract:
         if isinstance(clause, Token):
             contract &= _FLAGS[clause.type]
         else:
-            contract = _joined(contract, clause, source)
+            contract = _join(contract, clause, source)
     none = next((clause for clause in clauses if isinstance(clause, Token) and clause.type == "NONE"), None)
     if contract.all_of(Expectation) and none is not None:
         raise source.error(
@@ -142,38 +142,38 @@ def parse_selector(text: str, *, where: str) -> Selector:
         NotationError: The text is no selector, or names no kind of collective.
     """
     source = _ContractSource(text, where)
-    return _selector(source.parse("selector"), source)
+    return _parse_selector(source.parse("selector"), source)
 
 
-def _joined(contract: Contract, tree: Tree[Token], source: _ContractSource) -> Contract:
+def _join(contract: Contract, tree: Tree[Token], source: _ContractSource) -> Contract:
     clause = _CLAUSES[tree.data](tree, source)
     try:
         return contract & Contract(clauses=(clause,))
     except NotationError as error:
-        raise source.error(error.what, _start(tree), why=error.why, fix=error.fix) from None
+        raise source.error(error.what, _find_clause_start(tree), why=error.why, fix=error.fix) from None
 
 
-def _expectation(tree: Tree[Token], source: _ContractSource) -> Expectation:
+def _parse_expectation(tree: Tree[Token], source: _ContractSource) -> Expectation:
     amounts = find_subtrees(tree, "at_most")
     found = {token.type: token for token in (find_tokens(amounts[0]) if amounts else [])}
-    size = _amount(found["AMOUNT"], BYTE_UNITS, source) if "AMOUNT" in found else None
+    size = _parse_amount(found["AMOUNT"], BYTE_UNITS, source) if "AMOUNT" in found else None
     per_step = "PER_STEP" in found
     return Expectation(
-        selector=_selector(find_subtrees(tree, "selector")[0], source),
+        selector=_parse_selector(find_subtrees(tree, "selector")[0], source),
         max_bytes=None if per_step else size,
         max_bytes_per_step=size if per_step else None,
         max_count=int(found["COUNT"].strip("x× \t")) if "COUNT" in found else None,
     )
 
 
-def _ban(tree: Tree[Token], source: _ContractSource) -> Ban:
-    return Ban(selector=_selector(find_subtrees(tree, "selector")[0], source))
+def _parse_ban(tree: Tree[Token], source: _ContractSource) -> Ban:
+    return Ban(selector=_parse_selector(find_subtrees(tree, "selector")[0], source))
 
 
-def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
+def _parse_limit(tree: Tree[Token], source: _ContractSource) -> Limit:
     found = {token.type: token for token in find_tokens(tree)}
     quantity, amount = Quantity(found["QUANTITY"]), found["AMOUNT"]
-    selector = Selector(axes=_axes(tree), link=_link(found))
+    selector = Selector(axes=_parse_axes(tree), link=_parse_link(found))
     if quantity not in MOVED and selector != Selector():
         raise source.error(
             f"{quantity} belongs to a device, not to an axis or a network",
@@ -187,7 +187,7 @@ def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
             f"{quantity} is {what}, not an amount per step", find_start(found["PER_STEP"]), fix="leave out /step"
         )
     limit = Limit(quantity=quantity, most=0, share=share, selector=selector)
-    most = _amount(amount, limit.units, source)
+    most = _parse_amount(amount, limit.units, source)
     if share and most >= WHOLE:
         raise source.error(
             "a step never waits for more than all of its time", find_start(amount), fix="give less than 100%"
@@ -195,7 +195,7 @@ def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
     return replace(limit, most=most)
 
 
-def _trips(tree: Tree[Token], source: _ContractSource) -> Trips:
+def _parse_trips(tree: Tree[Token], source: _ContractSource) -> Trips:
     place, count = find_tokens(tree)
     if not int(count):
         raise source.error("a loop of no trips moves nothing", find_start(count), fix="give 1 trip or more")
@@ -203,26 +203,26 @@ def _trips(tree: Tree[Token], source: _ContractSource) -> Trips:
 
 
 _CLAUSES: dict[str, Callable[[Tree[Token], _ContractSource], Clause]] = {
-    "expectation": _expectation,
-    "ban": _ban,
-    "limit": _limit,
-    "trips": _trips,
+    "expectation": _parse_expectation,
+    "ban": _parse_ban,
+    "limit": _parse_limit,
+    "trips": _parse_trips,
 }
 
 
-def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
+def _parse_selector(tree: Tree[Token], source: _ContractSource) -> Selector:
     found = {token.type: token for token in find_tokens(tree)}
     kind = found["KIND"]
     if not any(fnmatchcase(known, kind) for known in Kind):
         raise source.error(
             f"there is no kind of collective {str(kind)!r}",
             find_start(kind),
-            fix=_nearest_word(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
+            fix=_find_nearest_word(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
         )
     selector = Selector(
         kind=str(kind),
-        axes=_axes(tree),
-        link=_link(found),
+        axes=_parse_axes(tree),
+        link=_parse_link(found),
         source=str(found["QUOTED"])[1:-1] if "QUOTED" in found else str(found["PLACE"]) if "PLACE" in found else None,
     )
     if (reduction := found.get("REDUCTION")) is None:
@@ -233,28 +233,28 @@ def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
         raise source.error(error.what, find_start(reduction), fix=error.fix) from None
 
 
-def _link(found: Mapping[str, Token]) -> Link | None:
+def _parse_link(found: Mapping[str, Token]) -> Link | None:
     return Link(found["LINK"]) if "LINK" in found else None
 
 
-def _axes(tree: Tree[Token]) -> tuple[str, ...] | None:
+def _parse_axes(tree: Tree[Token]) -> tuple[str, ...] | None:
     axes = find_subtrees(tree, "axes")
     if not axes:
         return None
     return tuple(token[1:-1] if token.type == "QUOTED_AXIS" else str(token) for token in find_tokens(axes[0]))
 
 
-def _amount(token: Token, units: Units, source: _ContractSource) -> int:
+def _parse_amount(token: Token, units: Units, source: _ContractSource) -> int:
     where, column, line = source.place(find_start(token))
     return parse_amount(str(token), units, where=where, column=column, line=line)
 
 
-def _start(tree: Tree[Token]) -> int:
+def _find_clause_start(tree: Tree[Token]) -> int:
     return min(find_start(token) for token in tree.scan_values(lambda value: isinstance(value, Token)))
 
 
 @cache
-def _parser() -> Lark:
+def _make_parser() -> Lark:
     return Lark(grammar_text("contract"), parser="lalr", start=["contract", "selector"], maybe_placeholders=False)
 
 
@@ -270,23 +270,23 @@ class _ContractSource(QuotedText):
             start: What it is: a `contract`, or only the `selector` of a clause.
 
         Raises:
-            NotationError: It is none.
+            NotationError: The text is not of that kind.
         """
         try:
-            return _parser().parse(self.text, start=start)
+            return _make_parser().parse(self.text, start=start)
         except UnexpectedInput as error:
             self._refuse(error, start)
 
     def _refuse(self, error: UnexpectedInput, start: str) -> NoReturn:
-        position, found = self._found(error)
+        position, found = self._find_mistake(error)
         raise self.error(
             "this is not a contract" if start == "contract" else "this names no collectives",
             position,
             why=found + describe_expected(error, _WORDS),
-            fix=self._suggestion(position) or f"write, for example, {_EXAMPLES[start]}",
+            fix=self._suggest(position) or f"write, for example, {_EXAMPLES[start]}",
         ) from None
 
-    def _found(self, error: UnexpectedInput) -> tuple[int, str]:
+    def _find_mistake(self, error: UnexpectedInput) -> tuple[int, str]:
         """The 0-based position of what does not belong, and what it is."""
         token = error.token if isinstance(error, UnexpectedToken) else None
         if token is not None and token.type == "$END":
@@ -297,16 +297,16 @@ class _ContractSource(QuotedText):
         shown = _UP_TO_BLANK.match(self.text, position)
         return position, f'"{shown[0] if shown else self.text[position]}" does not belong here'
 
-    def _suggestion(self, position: int) -> str | None:
-        """What the user may have meant by the first word of the clause, where that is no word of the notation."""
+    def _suggest(self, position: int) -> str | None:
+        """A suggestion for the first word of the clause, if that is no word of the notation."""
         _, column, line = self.place(position)
         clause = line[line.rfind(";", 0, column - 1) + 1 :].split(";")[0].strip()
         first = clause.replace("@", " ").partition(" ")[0]
         if first in ("only", "just"):
             return f"write {clause.removeprefix(first).strip() or _EXAMPLE}; nothing else"
-        return None if first in _CLAUSE_WORDS or first in set(Kind) else _nearest_word(first)
+        return None if first in _CLAUSE_WORDS or first in set(Kind) else _find_nearest_word(first)
 
 
-def _nearest_word(word: str) -> str | None:
-    """The kind or the clause that a word is near to, as a question; None when there is none."""
+def _find_nearest_word(word: str) -> str | None:
+    """The kind or the clause that a word is near to, as a question; None if it is near to nothing."""
     return did_you_mean(word.lower().replace("_", "-"), (*Kind, *_CLAUSE_WORDS))

@@ -115,11 +115,6 @@ def find_allows_in_code(
             yield replace(read, selector=replace(read.selector, source=f"{glob.escape(file)}:{line}"))
 
 
-def find_unread_files(lines: Iterable[CodeLine], sources: SourceFiles) -> tuple[str, ...]:
-    """The files that may not be read, although a comment in them could have accepted something."""
-    return tuple(dict.fromkeys(file for file, line in sorted(lines) if sources.line(file, line) is None))
-
-
 def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis: Analysis) -> tuple[Finding, ...]:
     """Marks the accepted findings, and adds a note for each allow that matches nothing."""
     collectives = {(collective.computation, collective.name): collective for collective in analysis.collectives}
@@ -140,14 +135,10 @@ def _fits(allow: Allow, finding: Finding, about: Collective | None) -> bool:
     if about is not None:
         return is_exactly(allow.selector, about)
     speaks_of_collectives = allow.rule is None or allow.selector.axes is not None or allow.selector.link is not None
-    return not speaks_of_collectives and _is_at(allow.selector.source, finding.source)
-
-
-def _is_at(place: str | None, source: str | None) -> bool:
-    if place is None:
-        return True
-    file, line = split_place(source or "")
-    return line is not None and is_at(place, SourceFrame(file=file, line=line))
+    file, line = split_place(finding.source or "")
+    place = allow.selector.source
+    is_there = place is None or (line is not None and is_at(place, SourceFrame(file=file, line=line)))
+    return is_there and not speaks_of_collectives
 
 
 def _make_unused_finding(allow: Allow) -> Finding:
@@ -192,10 +183,10 @@ class RuleSelection:
     def rules(self) -> list[Rule]:
         """The rules to run, with their options."""
         wanted = (rule for rule in list_known_rules() if not self.select or rule.name in self.select)
-        configured = (self._configured(rule) for rule in wanted if rule.name not in self.ignore)
+        configured = (self._configure(rule) for rule in wanted if rule.name not in self.ignore)
         return [rule for rule in configured if getattr(rule, "active", True)]
 
-    def _configured(self, rule: Rule) -> Rule:
+    def _configure(self, rule: Rule) -> Rule:
         """The rule with its options; a rule that is silent by default becomes active if selected."""
         defaults = find_option_defaults(rule)
         named = {option: f"{rule.name}.{option}" for option in defaults}
@@ -283,12 +274,12 @@ def apply_rules(facts: Facts, selection: RuleSelection = DEFAULT_SELECTION) -> A
     others = find_allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
     marked = apply_allows(found, (*allows, *others), analysis)
     ordered = sorted(marked, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))
-    notes = (*analysis.notes, *_note_unread(find_unread_files(pointed_at, sources)))
-    return replace(analysis, findings=tuple(ordered), notes=notes)
+    return replace(analysis, findings=tuple(ordered), notes=(*analysis.notes, *_note_unread(pointed_at, sources)))
 
 
-def _note_unread(files: Sequence[str]) -> Iterator[str]:
-    """The note about files of the user's code that were not read, so that comments in them have no effect."""
+def _note_unread(lines: Iterable[CodeLine], sources: SourceFiles) -> Iterator[str]:
+    """The note about files of the user's code that may not be read, so that comments in them have no effect."""
+    files = list(dict.fromkeys(file for file, line in sorted(lines) if sources.line(file, line) is None))
     if files:
         shown = ", ".join(files[:_FILES_SHOWN])
         more = f" and {len(files) - _FILES_SHOWN:,} more" if len(files) > _FILES_SHOWN else ""

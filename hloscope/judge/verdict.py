@@ -1,4 +1,4 @@
-"""What evaluating a contract says: what was expected beside what was found, and the shortest line that accepts it."""
+"""The verdict of a contract: what was expected, what was found, and the shortest line that accepts it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from hloscope.analysis.provenance import render_users_line, short_source
 from hloscope.analysis.totals import collate
 from hloscope.base.results import Brief
 from hloscope.base.units import format_bytes, format_time, pluralize
-from hloscope.judge.baselines import axes_words
+from hloscope.judge.baselines import format_axes
 from hloscope.judge.model import (
     AT_LEAST_OK,
     Contract,
     Expectation,
     Limit,
     Selector,
-    Units,
     format_amount,
     format_clause,
     format_selector,
-    rounded_up,
+    round_up,
 )
 from hloscope.model import Collective
 from hloscope.model.finding import Finding, Severity
@@ -31,7 +30,7 @@ from hloscope.model.vocabulary import REDUCING, Bound
 
 _OFFENDERS_SHOWN = 5
 NO_REASON = "not known"
-"""How a reason begins that is none."""
+"""The beginning of the text of an unknown reason."""
 BOUND_WORDS = {Bound.EXACT: "", Bound.AT_LEAST: "at least ", Bound.AT_MOST: "up to ", Bound.UNKNOWN: "perhaps "}
 _SHORT = 6
 """Characters: an amount that is longer is rounded up where it is suggested."""
@@ -45,7 +44,7 @@ class BreachKind(StrEnum):
     VACUOUS = "contract-vacuous"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Breach(Brief):
     """One way in which a program does not keep to its contract.
 
@@ -67,7 +66,7 @@ class Breach(Brief):
 
     def __str__(self) -> str:
         lines = [f"error[{self.kind}]: {self.message}"]
-        lines += [line for moved in self.offenders[:_OFFENDERS_SHOWN] for line in _offender_lines(moved)]
+        lines += [line for moved in self.offenders[:_OFFENDERS_SHOWN] for line in _format_offender(moved)]
         hidden = len(self.offenders) - _OFFENDERS_SHOWN
         lines += [f"      and {pluralize(hidden, 'other place')}"] if hidden > 0 else []
         lines += [f"   = expected: {self.expected}", f"   =    found: {self.found}"]
@@ -75,32 +74,19 @@ class Breach(Brief):
         return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
 
 
-def make_breach(
-    kind: BreachKind,
-    message: str,
-    expected: str,
-    found: str,
-    offenders: Iterable[Collective] = (),
-    *,
-    accept: str | None = None,
-) -> Breach:
-    """A breach; see there for the arguments."""
-    return Breach(kind=kind, message=message, expected=expected, found=found, offenders=tuple(offenders), accept=accept)
+def make_idle(message: str, expected: str, found: str) -> Breach:
+    """The breach of a contract that nothing could break."""
+    return Breach(BreachKind.VACUOUS, message, expected, found)
 
 
-def vacuous(message: str, expected: str, found: str) -> Breach:
-    """The breach of what nothing could break."""
-    return make_breach(BreachKind.VACUOUS, message, expected, found)
-
-
-def doubtful(message: str, expected: str, found: str, offenders: Iterable[Collective] = ()) -> Breach:
-    """The breach of what is not known well enough; who accepts that says so in the contract."""
-    return make_breach(BreachKind.UNDECIDED, message, expected, found, offenders, accept=AT_LEAST_OK)
+def make_open(message: str, expected: str, found: str, offenders: Sequence[Collective] = ()) -> Breach:
+    """The breach of a contract over something that is not known well enough, unless the contract accepts that."""
+    return Breach(BreachKind.UNDECIDED, message, expected, found, tuple(offenders), accept=AT_LEAST_OK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verdict(Brief):
-    """Whether a program keeps to a contract.
+    """The verdict on whether a program keeps to a contract.
 
     Attributes:
         target: The program.
@@ -116,18 +102,18 @@ class Verdict(Brief):
 
     @property
     def holds(self) -> bool:
-        """Whether the program keeps to the contract."""
+        """True if the program keeps to the contract."""
         return not self.breaches
 
     @property
     def broken(self) -> bool:
-        """Whether the program surely breaks the contract; false as well where that cannot be decided."""
+        """True if the program surely breaks the contract; false as well where that cannot be decided."""
         return any(breach.kind is BreachKind.BROKEN for breach in self.breaches)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The breaches as findings, one for each place where there are places."""
-        return tuple(finding for breach in self.breaches for finding in _findings(breach))
+        return tuple(finding for breach in self.breaches for finding in _make_findings(breach))
 
     def __str__(self) -> str:
         if self.holds:
@@ -137,17 +123,17 @@ class Verdict(Brief):
         return "\n\n".join((head, *map(str, self.breaches), *(f"note: {remark}" for remark in self.remarks)))
 
 
-def _offender_lines(moved: Collective) -> Iterator[str]:
+def _format_offender(moved: Collective) -> Iterator[str]:
     where = short_source(moved.source) or "source not known"
     taken = f" (of %{moved.source_of})" if moved.source and moved.source_of else ""
-    yield f"  --> {where}{taken}: {amount_words(moved)}, %{moved.name} at HLO line {moved.line}{_guess(moved)}"
+    yield f"  --> {where}{taken}: {format_moved(moved)}, %{moved.name} at HLO line {moved.line}{_format_guess(moved)}"
     if moved.why and not moved.why.startswith(NO_REASON):
         yield f"      why: {moved.why}"
     if moved.tried is not None:
         yield f"      tried: {moved.tried}"
 
 
-def amount_words(moved: Collective) -> str:
+def format_moved(moved: Collective) -> str:
     """`2.1 MB payload x 6`, with the time of one and what of it is exposed where they are known."""
     count = f" x {moved.executions:,}" if moved.executions != 1 or moved.executions_bound != "exact" else ""
     bound = "" if moved.executions_bound == "exact" else f" ({moved.executions_bound})"
@@ -156,12 +142,12 @@ def amount_words(moved: Collective) -> str:
     return f"{format_bytes(moved.payload_bytes)} payload{count}{bound}{time}{exposed}"
 
 
-def _guess(moved: Collective) -> str:
-    """What stands beside axes that are not known for certain."""
+def _format_guess(moved: Collective) -> str:
+    """The remark on guessed axes."""
     return ", mesh axes guessed" if moved.axes_guessed else ""
 
 
-def _findings(breach: Breach) -> Iterator[Finding]:
+def _make_findings(breach: Breach) -> Iterator[Finding]:
     said = f"{breach.message} (expected: {breach.expected}; found: {breach.found}"
     fix = None if breach.accept is None else f"to accept it: {breach.accept}"
     found = Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
@@ -169,7 +155,7 @@ def _findings(breach: Breach) -> Iterator[Finding]:
     for moved in breach.offenders:
         yield replace(
             found,
-            message=f"{said}{_guess(moved)})",
+            message=f"{said}{_format_guess(moved)})",
             computation=moved.computation,
             instruction=moved.name,
             line=moved.line,
@@ -178,21 +164,21 @@ def _findings(breach: Breach) -> Iterator[Finding]:
         )
 
 
-def suggestion(collectives: Sequence[Collective]) -> str:
+def suggest_expectation(collectives: Sequence[Collective]) -> str:
     """The shortest expectation that takes collectives of one kind and axes: `all-gather@fsdp <= 2.1MB x6`."""
     first = collectives[0]
     sizes = [moved.payload_bytes for moved in collectives]
     largest = None if None in sizes else max(size for size in sizes if size is not None)
     clause = Expectation(
-        selector=_selector_of(first),
-        max_bytes=None if largest is None else rounded_up(largest),  # in powers of 1000, as what was found is said
+        selector=_select(first),
+        max_bytes=None if largest is None else round_up(largest),  # in powers of 1000, as what was found is said
         max_count=sum(moved.executions for moved in collectives),
     )
     return format_clause(clause)
 
 
-def _selector_of(moved: Collective) -> Selector:
-    """What names a collective: its kind and axes, and how it reduces where that is not the usual way."""
+def _select(moved: Collective) -> Selector:
+    """The selector of a collective: its kind and axes, and its reduction unless that is a sum."""
     return Selector(kind=moved.kind, axes=moved.axes or None, reduction=_unusual(moved))
 
 
@@ -200,35 +186,31 @@ def _unusual(moved: Collective) -> str | None:
     return moved.reduction if moved.kind in REDUCING and moved.reduction != "add" else None
 
 
-def suggested_limit(limit: Limit, found: int) -> str:
+def suggest_limit(limit: Limit, found: int) -> str:
     """The limit, raised so far that what was found keeps to it."""
-    return format_clause(replace(limit, most=_roomy(found, limit.units)))
+    is_short = len(format_amount(found, limit.units)) <= _SHORT
+    return format_clause(replace(limit, most=found if is_short else round_up(found)))
 
 
-def _roomy(amount: int, units: Units) -> int:
-    return amount if len(format_amount(amount, units)) <= _SHORT else rounded_up(amount)
-
-
-def found_words(collectives: Iterable[Collective]) -> str:
+def format_found(collectives: Iterable[Collective]) -> str:
     """`all-gather@fsdp 2.1 MB payload x6, all-reduce@Y 32.8 kB payload x1`; `nothing` for none."""
-    return ", ".join(map(_group_words, by_kind_and_axes(collectives))) or "nothing"
+    words = (
+        f"{format_selector(_select(group[0]))} {_format_payload(group)} x{sum(moved.executions for moved in group)}"
+        for group in group_by_axes(collectives)
+    )
+    return ", ".join(words) or "nothing"
 
 
-def _group_words(group: Sequence[Collective]) -> str:
-    name = format_selector(_selector_of(group[0]))
-    return f"{name} {_payload_words(group)} x{sum(moved.executions for moved in group)}"
-
-
-def sentence_words(group: Sequence[Collective]) -> str:
+def format_group(group: Sequence[Collective]) -> str:
     """`6 all-gathers over fsdp per step, up to 2.1 MB payload each`: collectives of one kind and axes in a sentence."""
     first, count = group[0], sum(moved.executions for moved in group)
     bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
     each = " each" if count != 1 else ""
-    over = axes_words(first) + ("" if _unusual(first) is None else f" by {first.reduction}")
-    return f"{BOUND_WORDS[bound]}{pluralize(count, first.kind)} over {over} per step, {_payload_words(group)}{each}"
+    over = format_axes(first) + ("" if _unusual(first) is None else f" by {first.reduction}")
+    return f"{BOUND_WORDS[bound]}{pluralize(count, first.kind)} over {over} per step, {_format_payload(group)}{each}"
 
 
-def _payload_words(group: Sequence[Collective]) -> str:
+def _format_payload(group: Sequence[Collective]) -> str:
     sizes = {moved.payload_bytes for moved in group}
     known = [size for size in sizes if size is not None]
     if None in sizes:
@@ -236,7 +218,10 @@ def _payload_words(group: Sequence[Collective]) -> str:
     return f"{'up to ' if len(sizes) > 1 else ''}{format_bytes(max(known))} payload"
 
 
-def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:
+def group_by_axes(collectives: Iterable[Collective]) -> list[tuple[Collective, ...]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
-    groups = collate(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)), collectives)
-    return list(groups.values())
+    groups = collate(
+        lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)),
+        collectives,
+    )
+    return list(map(tuple, groups.values()))

@@ -15,7 +15,7 @@ import pytest
 from hloscope.base.environment import is_ci, is_strict
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator
 
     from hloscope.pytest_plugin.hlo_fixture import Hlo
     from hloscope.pytest_plugin.inline import Update
@@ -26,22 +26,22 @@ _FAILURE: pytest.StashKey[Failure | None] = pytest.StashKey()
 _TESTS: pytest.StashKey[set[str]] = pytest.StashKey()
 """The tests that were collected, chosen or not."""
 _HLO: pytest.StashKey[Hlo] = pytest.StashKey()
-"""What a test got for the fixture `hlo`."""
+"""The value of the fixture `hlo` in a test."""
 _UPDATE: pytest.StashKey[Update] = pytest.StashKey()
-"""What tests want to have written into their files, once one of them does."""
+"""The texts to write into test files; absent until a test wants one."""
 _STARTED_NS: pytest.StashKey[int] = pytest.StashKey()
 """When the session began, with files as they were by then."""
 _WRITTEN: pytest.StashKey[_Summary] = pytest.StashKey()
-"""What came of writing into files."""
+"""The result of writing into files."""
 _OF_WORKER, _OF_WORKERS_FILES = "hloscope_tests", "hloscope_expectations"
 _UNHEEDED = "hloscope_unheeded"
 """The property of a test that passes whatever its program does: why."""
 _FAILED = "hloscope_failed"
-"""The property of a test that failed: why that counts where somebody else reports it as passed."""
+"""The property of a test that failed: why that counts although another plugin reports it as passed."""
 
 
 class _Summary(NamedTuple):
-    """What is said of all tests together.
+    """The summary of all tests together.
 
     Attributes:
         lines: One for each thing.
@@ -97,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def _strict(config: pytest.Config) -> bool:
+def _is_strict_here(config: pytest.Config) -> bool:
     return is_strict(config.getoption("--hloscope-strict"))
 
 
@@ -120,13 +120,13 @@ def hlo(request: pytest.FixtureRequest) -> Hlo:
     """Compiles programs for TPU slices that need not be attached, and checks them against expectations."""
     from hloscope.pytest_plugin.hlo_fixture import Hlo
 
-    update = _update(request.config) if request.config.getoption("--hloscope-update") else None
+    update = _get_update(request.config) if request.config.getoption("--hloscope-update") else None
     made = request.node.stash[_HLO] = Hlo(request, update)
     return made
 
 
-def _update(config: pytest.Config) -> Update:
-    """What is to be written at the end."""
+def _get_update(config: pytest.Config) -> Update:
+    """The texts to write at the end of the session."""
     from hloscope.pytest_plugin.inline import Update
 
     return config.stash.setdefault(_UPDATE, Update(since_ns=config.stash[_STARTED_NS]))
@@ -148,7 +148,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     if problem is None:
         return
     item.user_properties.append((_UNHEEDED, problem))
-    if _strict(item.config):
+    if _is_strict_here(item.config):
         pytest.fail(problem, pytrace=False)
 
 
@@ -156,9 +156,9 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     """The failure text of `assert report == contract` and `assert report.collectives == [...]`."""
     if op != "==" or not type(left).__module__.startswith("hloscope."):
         return None
-    from hloscope.pytest_plugin.reports import failure_of
+    from hloscope.pytest_plugin.reports import find_failure
 
-    failure = failure_of(left, right)
+    failure = find_failure(left, right)
     if failure is None:
         return None
     config.stash[_FAILURE] = failure
@@ -176,7 +176,7 @@ def pytest_runtest_makereport(
     A test of a program that is left out, or let fail, without a reason is one that passes whatever the program does.
     """
     report = yield
-    excused = _excused(report) if "hlo" in getattr(item, "fixturenames", ()) else None
+    excused = _find_excuse(report) if "hlo" in getattr(item, "fixturenames", ()) else None
     if excused is not None:
         report.user_properties.append((_UNHEEDED, excused))
     failure = item.config.stash.get(_FAILURE, None)
@@ -194,8 +194,8 @@ def pytest_runtest_makereport(
     return report
 
 
-def _excused(report: pytest.TestReport) -> str | None:
-    """Why nobody knows what a test was left out or let fail for; None where somebody said it, and where it ran."""
+def _find_excuse(report: pytest.TestReport) -> str | None:
+    """The complaint about a test that was skipped or let fail without a reason; None if it has a reason, or ran."""
     expected_to_fail = getattr(report, "wasxfail", None)
     if expected_to_fail is not None and report.passed:
         return "it is expected to fail, but passes: remove xfail"
@@ -226,11 +226,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         output[_OF_WORKERS_FILES] = [] if update is None else [tuple(wanted) for wanted in update.wanted]
         return
     if update is not None:
-        from hloscope.pytest_plugin.inline import write
+        from hloscope.pytest_plugin.inline import write_expectations
 
-        config.stash[_WRITTEN] = _Summary(*write(update.wanted, config.rootpath))
+        config.stash[_WRITTEN] = _Summary(*write_expectations(update.wanted, config.rootpath))
     fails = update is not None and config.stash[_WRITTEN].fails
-    if session.exitstatus == pytest.ExitCode.OK and (fails or (_strict(config) and _summary(config).fails)):
+    if session.exitstatus == pytest.ExitCode.OK and (fails or (_is_strict_here(config) and _summarize(config).fails)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -240,40 +240,38 @@ def pytest_testnodedown(node: Any) -> None:
     output = getattr(node, "workeroutput", {})
     node.config.stash[_TESTS].update(output.get(_OF_WORKER, ()))
     if wanted := output.get(_OF_WORKERS_FILES):
-        _update(node.config).take(wanted)
+        _get_update(node.config).take(wanted)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Reports what was written, which baselines are of no test, and which tests assert nothing."""
     written = config.stash.get(_WRITTEN, None)
-    lines = [*([] if written is None else written.lines), *_summary(config).lines]
+    lines = [*([] if written is None else written.lines), *_summarize(config).lines]
     if lines:
         terminalreporter.section("hloscope")
         for line in lines:
             terminalreporter.write_line(line)
 
 
-def _summary(config: pytest.Config) -> _Summary:
-    """What is to be said of all tests together."""
+def _summarize(config: pytest.Config) -> _Summary:
+    """The summary of all tests together."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     entries = [] if reporter is None else [entry for group in reporter.stats.values() for entry in group]
     reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]
     modules = {config.rootpath / report.nodeid.partition("::")[0] for report in reports}
-    strict, lines, fails = _strict(config), list[str](), False
+    strict, lines, fails = _is_strict_here(config), list[str](), False
     if any((module.parent / "hloscope_baselines" / module.stem).is_dir() for module in modules):
         from hloscope.pytest_plugin.baselines import summary
 
         collected = config.stash[_TESTS]
         lines, fails = summary(reports, config, collected, strict=strict)
-    idle = dict(_unheeded(reports))
+    idle = {
+        report.nodeid: str(why)
+        for report in reports
+        for key, why in report.user_properties
+        if key == _UNHEEDED or (key == _FAILED and report.passed)
+        if not report.failed and report.when != "teardown"
+    }
     in_ci = "" if strict else " (fails in CI)"
     lines += [f"{nodeid}{in_ci}: {problem}" for nodeid, problem in idle.items()]
     return _Summary(lines, fails or bool(idle))
-
-
-def _unheeded(reports: Iterable[pytest.TestReport]) -> Iterator[tuple[str, str]]:
-    """The tests that pass whatever their programs do, and why."""
-    for report in reports:
-        counts = (_UNHEEDED, _FAILED) if report.passed else (_UNHEEDED,)
-        if not report.failed and report.when != "teardown":
-            yield from ((report.nodeid, str(why)) for key, why in report.user_properties if key in counts)

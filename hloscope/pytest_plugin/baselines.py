@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 
 import pytest
 
 from hloscope.judge.baseline_files import BaselineError, format_baselines, read_baselines, write_baselines
-from hloscope.judge.baselines import Baseline, baseline_of, section_for
+from hloscope.judge.baselines import Baseline, find_section, make_baseline
 from hloscope.judge.changes import Judged
-from hloscope.judge.checks import LOOSER, findings_of
-from hloscope.judge.judging import judge, with_section
+from hloscope.judge.checks import LOOSER, make_findings
+from hloscope.judge.judging import judge, replace_section
 from hloscope.model import Analysis
 from hloscope.model.finding import Finding, Severity
 
@@ -26,10 +26,10 @@ _LONGEST = 80
 """Characters of a name in a file's, which may hold two of them: file systems take 255 bytes."""
 
 
-def against_test(
+def check_against_baseline(
     node: pytest.Item, analysis: Analysis, name: str, used: set[Path], *, strict: bool = False
 ) -> str | None:
-    """What is wrong with a program, by its baseline of a test; None when nothing is.
+    """The failure of a program against its baseline of a test; None if it passes.
 
     With `--hloscope-update` the baseline is written instead.
 
@@ -43,40 +43,40 @@ def against_test(
     Raises:
         HloscopeError: The file is damaged, or cannot be written.
     """
-    root, path = node.config.rootpath, baseline_path(node.path, node.nodeid, name)
-    shown = _shown(path, node.config)
+    root, path = node.config.rootpath, find_baseline_path(node.path, node.nodeid, name)
+    shown = _shorten(path, node.config)
     if path in used:
         fix = 'distinguish them: baseline(…, name="forward")'
         return f"the baseline {shown} is used twice by one test\n   = fix: {fix}"
     used.add(path)
     node.user_properties.append((PROPERTY, str(path)))
     if node.config.getoption("--hloscope-update"):
-        sections = _updated(path, analysis, root)
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baselines(sections):
+        sections = _update_sections(path, analysis, root)
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baselines(*sections):
             write_baselines(path, sections)
             node.user_properties.append((WRITTEN, str(path)))
         return None
     kept, update = read_baselines(path), f"{_UPDATE} {quote(node.nodeid)}"
     if not kept:
         return f"there is no baseline {shown}\n   = fix: {update} writes it; review it before you commit"
-    judged = judge(section_for(kept, baseline_of(analysis)), analysis, root=root).judged
-    findings = findings_of(judged)
+    judged = judge(find_section(kept, make_baseline(analysis)), analysis, root=root).judged
+    findings = make_findings(judged)
     fails = any(each.severity is Severity.ERROR or (strict and each.rule == LOOSER) for each in findings)
-    return _failure(analysis, shown, judged, findings, update) if fails else None
+    return _format_failure(analysis, shown, judged, findings, update) if fails else None
 
 
-def _updated(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]:
+def _update_sections(path: Path, analysis: Analysis, root: Path) -> tuple[Baseline, ...]:
     """The sections of a baseline file with the program as it is."""
     try:
         kept = read_baselines(path)
     except BaselineError:
         kept = ()  # it is written anew
     if not kept:
-        return (baseline_of(analysis, root=root),)
-    return with_section(kept, judge(section_for(kept, analysis), analysis, root=root).accepting())
+        return (make_baseline(analysis, root=root),)
+    return replace_section(kept, judge(find_section(kept, analysis), analysis, root=root).accept())
 
 
-def _failure(analysis: Analysis, path: Path, judged: Judged, findings: Iterable[Finding], update: str) -> str:
+def _format_failure(analysis: Analysis, path: Path, judged: Judged, findings: Iterable[Finding], update: str) -> str:
     from hloscope.report.checks import list_changed_figures
 
     lines = [f"{analysis.target} has changed since its baseline {path} was accepted"]
@@ -88,19 +88,19 @@ def _failure(analysis: Analysis, path: Path, judged: Judged, findings: Iterable[
     return "\n".join([*lines, f"   = fix: to accept the change: {update}"])
 
 
-def baseline_path(test_file: Path, nodeid: str, name: str = "") -> Path:
+def find_baseline_path(test_file: Path, nodeid: str, name: str = "") -> Path:
     """The file of a test's baseline, beside the test's: `hloscope_baselines/test_model/TestStep.test_loss-f32.txt`."""
-    named = f".{_file_name(name, name)}" if name else ""
-    return test_file.parent / FOLDER / test_file.stem / f"{name_of_test(nodeid)}{named}.txt"
+    named = f".{_format_file_name(name, name)}" if name else ""
+    return test_file.parent / FOLDER / test_file.stem / f"{name_test(nodeid)}{named}.txt"
 
 
-def name_of_test(nodeid: str) -> str:
+def name_test(nodeid: str) -> str:
     """The name of a test as a file's."""
     inner = nodeid.partition("::")[2].replace("::", ".")
-    return _file_name(inner, inner.replace("[", "-").removesuffix("]"))
+    return _format_file_name(inner, inner.replace("[", "-").removesuffix("]"))
 
 
-def _file_name(text: str, readable: str) -> str:
+def _format_file_name(text: str, readable: str) -> str:
     """The text as a file can be named; where letters had to go, with a few of a digest that tells it from others."""
     plain = re.sub(r"[^\w.-]+", "-", text).strip("-")
     if plain == readable and len(plain) <= _LONGEST:
@@ -111,7 +111,7 @@ def _file_name(text: str, readable: str) -> str:
 def summary(
     reports: Sequence[pytest.TestReport], config: pytest.Config, tests: Iterable[str], *, strict: bool
 ) -> tuple[list[str], bool]:
-    """What is reported at the end: baselines that were written, and files that no test used; whether there are any.
+    """The lines reported at the end, on baselines written and files that no test used; whether such files exist.
 
     A file is one of no test when its test passed without using it, and, where whole modules were collected, when it
     has none.
@@ -122,50 +122,45 @@ def summary(
         tests: The node ids of all tests that were collected, chosen or not.
         strict: Whether the latter fail the session.
     """
-    lines = [f"baseline written: {_shown(path, config)}" for path in sorted(_properties(reports, WRITTEN))]
+    lines = [f"baseline written: {_shorten(path, config)}" for path in sorted(_find_properties(reports, WRITTEN))]
     in_ci = "" if strict else " (fails in CI)"
-    unused = list(_unused(reports, None if _chose_by_name(config) else frozenset(tests), config))
-    lines += [f"baseline that no test uses, remove it{in_ci}: {_shown(path, config)}" for path in unused]
+    unused = list(_find_unused(reports, None if _chose_by_name(config) else frozenset(tests), config))
+    lines += [f"baseline that no test uses, remove it{in_ci}: {_shorten(path, config)}" for path in unused]
     return lines, bool(unused)
 
 
-def _properties(reports: Iterable[pytest.TestReport], name: str) -> set[Path]:
+def _find_properties(reports: Iterable[pytest.TestReport], name: str) -> set[Path]:
     return {Path(str(value)) for report in reports for key, value in report.user_properties if key == name}
 
 
-def _unused(
+def _find_unused(
     reports: Sequence[pytest.TestReport], tests: Collection[str] | None, config: pytest.Config
 ) -> Iterator[Path]:
     """Files beside the modules that ran; without `tests` only those whose test passed and did not use them."""
-    used = _properties(reports, PROPERTY)
+    used = _find_properties(reports, PROPERTY)
     modules: dict[str, dict[str, bool]] = {}
     for report in reports:
         passed = modules.setdefault(report.nodeid.partition("::")[0], {})
-        name = name_of_test(report.nodeid)
+        name = name_test(report.nodeid)
         passed[name] = passed.get(name, True) and report.passed
     for module, passed in modules.items():
         file = config.rootpath / module
-        names = None if tests is None else {name_of_test(test) for test in tests if test.partition("::")[0] == module}
+        names = None if tests is None else {name_test(test) for test in tests if test.partition("::")[0] == module}
         for path in sorted((file.parent / FOLDER / file.stem).glob("*.txt")):
-            if path not in used and _is_unused(path.stem, passed, names):
+            ran = _find_owners(path.stem, passed)
+            is_of_none = bool(names) and not _find_owners(path.stem, names or ())
+            if path not in used and (all(passed[name] for name in ran) if ran else is_of_none):
                 yield path
 
 
-def _is_unused(stem: str, passed: Mapping[str, bool], names: Collection[str] | None) -> bool:
-    ran = _owners(stem, passed)
-    if ran:
-        return all(passed[name] for name in ran)
-    return bool(names) and not _owners(stem, names or ())
-
-
-def _owners(stem: str, names: Iterable[str]) -> list[str]:
+def _find_owners(stem: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if stem == name or stem.startswith(f"{name}.")]
 
 
 def _chose_by_name(config: pytest.Config) -> bool:
-    """Whether modules were collected in part: tests were named, or only those that failed last are collected."""
+    """True if modules were collected in part: tests were named, or only those that failed last are collected."""
     return bool(config.getoption("lf", default=None)) or any("::" in str(argument) for argument in config.args)
 
 
-def _shown(path: Path, config: pytest.Config) -> Path:
+def _shorten(path: Path, config: pytest.Config) -> Path:
     return path.relative_to(config.rootpath) if path.is_relative_to(config.rootpath) else path

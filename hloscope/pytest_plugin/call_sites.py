@@ -1,12 +1,13 @@
-"""Calls in source files, and how a text is written into one of them so that nothing else changes."""
+"""Calls in source files, and a text written into one of them so that nothing else changes.
+
+Offsets count bytes of UTF-8, as the columns of Python's syntax do, with line ends as they are in the file.
+"""
 
 from __future__ import annotations
 
 import ast
 import io
-import os
 import re
-import shutil
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,98 +16,68 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hloscope.base.errors import HloscopeError
+from hloscope.base.outputs import replace_file
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_UNSEEN = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_COMMENT = re.compile(rb"#[^\r\n]*")
+_BLANKS = b" \t\f\r\n\\"
 _NARROWEST = 79
-"""Columns of a line that no formatter breaks, as nobody sets it to fewer."""
+"""Columns of a line that every formatter leaves alone, because no project sets it to fewer."""
 _ON_ONE_LINE = 2
 """Parts of a text that share a line."""
 
 
 class Span(NamedTuple):
-    """A part of a text, from one offset to another."""
+    """A part of a file, from one offset to another."""
 
     start: int
     end: int
 
 
 class Edit(NamedTuple):
-    """A part of a file, and what it becomes."""
+    """A part of a file, and its replacement."""
 
     span: Span
     text: str
-
-
-class _Token(NamedTuple):
-    kind: int
-    text: str
-    span: Span
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of Python.
+    """A Python file.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
         raw: Its bytes.
-        encoding: What it says of its encoding.
-        text: What the bytes say, line ends as they are.
+        encoding: The encoding that it declares.
+        utf8: Its text in UTF-8.
     """
 
     path: Path
     raw: bytes
     encoding: str
-    text: str
+    utf8: bytes
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax."""
-        return ast.parse(self.plain)
-
-    @cached_property
-    def plain(self) -> str:
-        """The text with the line ends that Python sees."""
-        return _LINE_END.sub("\n", self.text)
+        """Its syntax tree."""
+        return ast.parse(self.utf8.decode())
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where each line begins."""
-        return (0, *(found.end() for found in _LINE_END.finditer(self.text)))
-
-    def line(self, number: int) -> str:
-        """A line, counted from 1, without its end."""
-        first = self.starts[number - 1]
-        end = _LINE_END.search(self.text, first)
-        return self.text[first : len(self.text) if end is None else end.start()]
-
-    def offset(self, line: int, byte: int) -> int:
-        """Where something is that the syntax places by the line and the bytes before it."""
-        return self.starts[line - 1] + len(self.line(line).encode()[:byte].decode())
+        """The offset of each line."""
+        return (0, *(found.end() for found in _LINE_END.finditer(self.utf8)))
 
     def span(self, node: ast.expr | ast.keyword) -> Span:
-        """Where something of the syntax stands."""
-        end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
-        return Span(self.offset(node.lineno, node.col_offset), self.offset(*end))
-
-    @cached_property
-    def tokens(self) -> tuple[_Token, ...]:
-        """All that is more than blanks and line ends."""
-        return tuple(self._tokens())
-
-    def _tokens(self) -> Iterator[_Token]:
-        for token in tokenize.generate_tokens(io.StringIO(self.plain).readline):
-            if token.type not in _UNSEEN:
-                start, end = (self.starts[row - 1] + column for row, column in (token.start, token.end))
-                yield _Token(token.type, token.string, Span(start, end))
+        """The span of a node of the syntax tree."""
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        return Span(self.starts[node.lineno - 1] + node.col_offset, self.starts[end_line - 1] + end_column)
 
 
 def read_source(path: Path) -> SourceFile:
-    """Reads a file of Python.
+    """Reads a Python file.
 
     Raises:
-        HloscopeError: It cannot be read, or not written back as it is.
+        HloscopeError: It cannot be read, or its text cannot be written back in the same bytes.
     """
     try:
         raw = path.read_bytes()
@@ -117,55 +88,56 @@ def read_source(path: Path) -> SourceFile:
         raise HloscopeError(f"{path} cannot be read", why=str(error)) from None
     if not whole:
         raise HloscopeError(f"{path} cannot be rewritten: its encoding, {encoding}, has several spellings of one text")
-    return SourceFile(path, raw, encoding, text)
+    return SourceFile(path, raw, encoding, text.encode())
 
 
-def call_that_ends(source: SourceFile, line: int, byte: int) -> ast.Call | None:
-    """The call whose closing parenthesis is at a place, which is the one of no other; None where there is none."""
+def find_call_ending_at(source: SourceFile, line: int, byte: int) -> ast.Call | None:
+    """The call whose closing parenthesis is at a place, at which no other call ends; None if no call ends there."""
     calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
     return next((call for call in calls if (call.end_lineno, call.end_col_offset) == (line, byte)), None)
 
 
-def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    """What a call gives for a parameter; None where it does not, or within `*` or `**`."""
+def find_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """The value that a call passes for a parameter; None if it passes none, or passes it within `*` or `**`."""
     named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
     if named is not None or any(isinstance(given, ast.Starred) for given in call.args[: position + 1]):
         return named
     return call.args[position] if len(call.args) > position else None
 
 
-def edit_of(source: SourceFile, call: ast.Call, position: int, name: str, lines: Sequence[str]) -> Edit:
-    """What becomes of a file where an argument of a call becomes a text.
+def make_edit(source: SourceFile, call: ast.Call, position: int, name: str, lines: Sequence[str]) -> Edit:
+    """The edit that puts a text in place of an argument of a call.
 
-    One line stands in quotes where it fits. Several stand between triple quotes, indented, each argument on a line of
-    its own, as the formatters write it.
+    One line is written in quotes if it fits. Several are written between triple quotes, indented, with each argument on
+    a line of its own, as the formatters write it.
 
     Args:
         source: The file.
         call: The call.
-        position: Of the argument, which all before it have to have.
-        name: Of the argument.
+        position: Position of the argument; all positions before it have to be taken.
+        name: Name of the argument.
         lines: The text.
     """
     return _CallText(source, call, position, name).edit(lines)
 
 
-def edited(source: SourceFile, edits: Sequence[Edit]) -> tuple[str, list[int]]:
+def apply_edits(source: SourceFile, edits: Sequence[Edit]) -> tuple[str, list[int]]:
     """A file's text with edits in it, and the lines on which they begin.
 
     Raises:
-        HloscopeError: Two of them are within each other, or what would come of it is no Python.
+        HloscopeError: One of them is within another, or the result is not valid Python.
     """
-    parts, lines, done = list[str](), list[int](), 0
+    parts, lines, done = list[bytes](), list[int](), 0
     for edit in sorted(edits):
         if edit.span.start < done:
             raise HloscopeError("nested calls cannot be rewritten at once", fix="give each a line of its own")
-        parts += [source.text[done : edit.span.start], edit.text]
-        lines.append(1 + len(_LINE_END.findall("".join(parts[:-1]))))
+        parts.append(source.utf8[done : edit.span.start])
+        lines.append(1 + len(_LINE_END.findall(b"".join(parts))))
+        parts.append(edit.text.encode())
         done = edit.span.end
-    text = "".join([*parts, source.text[done:]])
+    text = b"".join([*parts, source.utf8[done:]]).decode()
     try:
-        ast.parse(_LINE_END.sub("\n", text))
+        ast.parse(text)
     except SyntaxError as error:
         raise HloscopeError("the text does not fit where it would be written", why=str(error)) from None
     return text, lines
@@ -177,14 +149,7 @@ def write_source(source: SourceFile, text: str) -> None:
     Raises:
         HloscopeError: It cannot be written.
     """
-    temporary = source.path.with_name(f".{source.path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        temporary.write_bytes(text.encode(source.encoding))
-        shutil.copymode(source.path, temporary)
-        temporary.replace(source.path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise HloscopeError(f"{source.path} cannot be written", why=error.strerror or str(error)) from None
+    replace_file(source.path, text.encode(source.encoding), str(source.path))
 
 
 class _CallText:
@@ -192,91 +157,81 @@ class _CallText:
 
     def __init__(self, source: SourceFile, call: ast.Call, position: int, name: str) -> None:
         self.source = source
-        end = source.span(call).end
-        after = source.span(call.func).end
-        opening = next(token for token in source.tokens if token.text == "(" and token.span.start >= after)
-        self.inside = Span(opening.span.end, end - 1)
-        tokens = [token for token in source.tokens if self.inside.start <= token.span.start < end]
-        self.has_comments = any(token.kind == tokenize.COMMENT for token in tokens)
-        self.tokens = [token for token in tokens if token.kind != tokenize.COMMENT]
         given: tuple[ast.expr | ast.keyword, ...] = (*call.args, *call.keywords)
         nodes = sorted(given, key=lambda node: (node.lineno, node.col_offset))
-        self.arguments = list(self._arguments(map(source.span, nodes)))
-        value = argument(call, position, name)
-        found = [place for place, node in enumerate(nodes) if value is not None and value is _value(node)]
-        is_named = isinstance(nodes[found[0]], ast.keyword) if found else not call.args
-        self.old = self.arguments[found[0]] if found else None
-        self.place = found[0] if found else len(nodes) if is_named else position
+        spans, head, end = [source.span(node) for node in nodes], source.span(call.func).end, source.span(call).end - 1
+        starts, ends = [*(span.start for span in spans), end], [head, *(span.end for span in spans)]
+        gaps = [source.utf8[before:after] for before, after in zip(ends, starts, strict=True)]
+        self.has_comments = any(map(_COMMENT.search, gaps))
+        gaps = [_COMMENT.sub(lambda comment: b" " * len(comment[0]), gap) for gap in gaps]
+        self.inside = Span(head + gaps[0].index(b"(") + 1, end)
+        self.arguments = list(_widen_over_parentheses(spans, gaps))
+        value = find_argument(call, position, name)
+        values = [node.value if isinstance(node, ast.keyword) else node for node in nodes]
+        found = values.index(value) if value in values else None
+        is_named = not call.args if found is None else isinstance(nodes[found], ast.keyword)
+        self.old = None if found is None else self.arguments[found]
+        self.place = found if found is not None else len(nodes) if is_named else position
         self.head = f"{name}=" if is_named else ""
 
-    def _arguments(self, nodes: Iterable[Span]) -> Iterator[Span]:
-        """Each argument with the parentheses around it, and without the comma behind."""
-        begin = self.inside.start
-        for node in nodes:
-            behind = (token.span for token in self.tokens if token.span.start >= node.end)
-            until = next(span for span in behind if self._text(span) == "," or span.start == self.inside.end)
-            own = [token.span for token in self.tokens if begin <= token.span.start < until.start]
-            yield Span(own[0].start, own[-1].end)
-            begin = until.end
-
     def edit(self, lines: Sequence[str]) -> Edit:
-        """What becomes of the file where the text becomes this one."""
+        """The edit after which the argument is this text."""
         here = self.old or self.arguments[self.place - 1]
-        indent = self._indent_of(here)
+        indent = self._find_indent_of(here)
         gap = "" if self.old is not None else ", " if indent is None else f",{self.line_end}{indent}"
         span = here if self.old is not None else Span(here.end, here.end)
-        line = gap + self.head + self._in_quotes("; ".join(lines))
+        line = gap + self.head + self._quote("; ".join(lines))
         if len(lines) <= _ON_ONE_LINE and "#" not in "".join(lines) and self._fits(span, line):
             return Edit(span, line)
         if indent is None and not self.has_comments:
             return self._spread(lines)
-        return Edit(span, gap + self.head + self._block(lines, self._indent + self._step if indent is None else indent))
+        indent = self._indent + self._step if indent is None else indent
+        return Edit(span, gap + self.head + self._quote_block(lines, indent))
 
     def _spread(self, lines: Sequence[str]) -> Edit:
         """The call with each argument on a line of its own."""
         inner, end = self._indent + self._step, self.line_end
-        texts = [self._text(span) for span in self.arguments]
-        texts[self.place : self.place + (self.old is not None)] = [self.head + self._block(lines, inner)]
+        texts = [self.source.utf8[span.start : span.end].decode() for span in self.arguments]
+        texts[self.place : self.place + (self.old is not None)] = [self.head + self._quote_block(lines, inner)]
         spread = "".join(f"{inner}{text},{end}" for text in texts)
         return Edit(self.inside, f"{end}{spread}{self._indent}")
 
-    def _block(self, lines: Sequence[str], indent: str) -> str:
+    def _quote_block(self, lines: Sequence[str], indent: str) -> str:
         """The text between triple quotes, a line of it on each line."""
         quotes = '"""'
-        texts = [self._escaped(line).replace(quotes, '\\"""') for line in lines]
+        texts = [self._escape(line).replace(quotes, '\\"""') for line in lines]
         return f"{self.line_end}{indent}".join([quotes, *texts, quotes])
 
-    def _in_quotes(self, text: str) -> str:
+    def _quote(self, text: str) -> str:
         quote = "'" if '"' in text and "'" not in text else '"'
-        return quote + self._escaped(text).replace(quote, f"\\{quote}") + quote
+        return quote + self._escape(text).replace(quote, f"\\{quote}") + quote
 
-    def _escaped(self, text: str) -> str:
-        """The text as it stands in a string of this file, which may not be able to spell all of it."""
-        seen = "".join(
-            each if each.isprintable() else each.encode("unicode_escape").decode() for each in _doubled(text)
-        )
+    def _escape(self, text: str) -> str:
+        """The text as it is written in a string of this file, whose encoding may lack some of its letters."""
+        doubled = text.replace("\\", "\\\\")
+        seen = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in doubled)
         return seen.encode(self.source.encoding, "backslashreplace").decode(self.source.encoding)
 
-    def _indent_of(self, span: Span) -> str | None:
-        """The blanks before what begins a line and ends one; None where it shares its lines."""
-        before, after = self._around(span)
+    def _find_indent_of(self, span: Span) -> str | None:
+        """The blanks before a span that has its lines for itself; None if it shares them."""
+        before, after = self._find_surroundings(span)
         is_alone = not before.strip() and re.fullmatch(r"\s*,?\s*(#.*)?", after) is not None
         return before if is_alone else None
 
     def _fits(self, span: Span, line: str) -> bool:
-        before, after = self._around(span)
+        before, after = self._find_surroundings(span)
         last = (before + line + after).replace(self.line_end, "\n").rpartition("\n")[2]
         return len(last.expandtabs(4)) <= _NARROWEST
 
-    def _around(self, span: Span) -> tuple[str, str]:
-        """What stands before something on its first line, and after it on its last."""
-        text = self.source.text
-        return _LINE_END.split(text[: span.start])[-1], _LINE_END.split(text[span.end :], maxsplit=1)[0]
+    def _find_surroundings(self, span: Span) -> tuple[str, str]:
+        """The text before a span on its first line, and after it on its last."""
+        before, after = self.source.utf8[: span.start], self.source.utf8[span.end :]
+        return _LINE_END.split(before)[-1].decode(), _LINE_END.split(after, maxsplit=1)[0].decode()
 
     @property
     def _indent(self) -> str:
         """The blanks before the line on which the arguments begin."""
-        before, _ = self._around(Span(self.inside.start, self.inside.start))
+        before, _ = self._find_surroundings(self.inside)
         return before[: len(before) - len(before.lstrip())]
 
     @property
@@ -285,17 +240,19 @@ class _CallText:
 
     @property
     def line_end(self) -> str:
-        """How lines end here."""
-        found = _LINE_END.search(self.source.text, self.inside.start) or _LINE_END.search(self.source.text)
-        return "\n" if found is None else found[0]
-
-    def _text(self, span: Span) -> str:
-        return self.source.text[span.start : span.end]
+        """The line end that is used here."""
+        found = _LINE_END.search(self.source.utf8, self.inside.start) or _LINE_END.search(self.source.utf8)
+        return "\n" if found is None else found[0].decode()
 
 
-def _value(node: ast.expr | ast.keyword) -> ast.expr:
-    return node.value if isinstance(node, ast.keyword) else node
+def _widen_over_parentheses(spans: Iterable[Span], gaps: Sequence[bytes]) -> Iterator[Span]:
+    """Each argument with the parentheses around it, and without the comma behind it.
 
-
-def _doubled(text: str) -> str:
-    return text.replace("\\", "\\\\")
+    Args:
+        spans: The arguments.
+        gaps: The text before each of them, and after the last one; comments are blanked out.
+    """
+    for number, (start, end) in enumerate(spans):
+        opened = gaps[number].partition(b"," if number else b"(")[2].lstrip(_BLANKS)
+        closed = gaps[number + 1].partition(b",")[0].rstrip(_BLANKS)
+        yield Span(start - len(opened), end + len(closed))

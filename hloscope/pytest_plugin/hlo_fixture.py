@@ -11,17 +11,14 @@ import pytest
 from hloscope.base.calls import front_door
 from hloscope.base.environment import is_strict
 from hloscope.base.errors import NotationError, did_you_mean
-from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
+from hloscope.compile.target import OPTIONS_BY_NAME
 from hloscope.model import Analysis
-from hloscope.pytest_plugin.baselines import against_test, name_of_test
-from hloscope.pytest_plugin.inline import Update, against_source, calling_frame
-from hloscope.pytest_plugin.reports import Report, contract_of
+from hloscope.pytest_plugin.baselines import check_against_baseline, name_test
+from hloscope.pytest_plugin.inline import Update, check_against_source, find_calling_frame
+from hloscope.pytest_plugin.reports import Report, make_contract
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
-
-_OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
-"""What HLO text can be told beside itself."""
 
 Program: TypeAlias = "Report | Analysis | Callable[..., Any] | str | Path"
 
@@ -70,7 +67,7 @@ class Hlo:
             raise NotationError("a program that has been analyzed takes no options", fix="give them to hlo.analyze")
         if isinstance(target, Report):
             return target
-        found = target if isinstance(target, Analysis) else self._analyzed(target, args, options)
+        found = target if isinstance(target, Analysis) else self._analyze(target, args, options)
         report = Report(found, self._request.config.rootpath, is_judged=not judge)
         self._write(found)
         self.reports.append(report)
@@ -86,7 +83,7 @@ class Hlo:
 
     @property
     def unheeded(self) -> str | None:
-        """What of this test can fail without failing it, or cannot fail, so far; None where there is nothing of it."""
+        """The complaint about a part of this test that cannot fail, or can without failing the test; None if none."""
         if self._failure is not None:
             said = self._failure.splitlines()[0]
             return f"an expectation failed, but the test went on: {said} (if it should fail, write report != contract)"
@@ -106,30 +103,22 @@ class Hlo:
             raise NotationError("this test has not analyzed a program", fix="give one: hlo.expect.baseline(step, args)")
         return self.reports[-1]
 
-    def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
+    def _analyze(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.app.analyses import analyze
-        from hloscope.app.analyzing import analyze_function
-        from hloscope.base.store import open_default_store
+        from hloscope.app.requests import Request, meant
         from hloscope.compile.client import choose_time_limit
-        from hloscope.compile.functions import Function
-        from hloscope.compile.hlo_files import is_hlo_target
         from hloscope.compile.loading import limit_time
         from hloscope.compile.target import find_target_name, make_facts
 
-        settings = self._settings(options)
-        if isinstance(target, str | Path) and is_hlo_target(target):
-            others = [name for name in options if name not in _OF_TEXT] + ([] if args is None else ["args"])
-            if others:
-                fix = f"give {', '.join(_OF_TEXT)} alone"
-                raise NotationError(f"{others[0]} does not apply to HLO text", where=str(target), fix=fix)
-            return analyze(target, **{name: value for name, value in settings.items() if name in _OF_TEXT})
-        if isinstance(target, Path):
-            return analyze(target)  # which says what is wrong with it
-        facts = make_facts(**settings if args is None else {**settings, "args": args})
-        with limit_time(choose_time_limit(facts.timeout_s), f"analyzing {find_target_name(target)}"):
-            return analyze_function(Function(target=target, facts=facts, store=open_default_store()))
+        if isinstance(target, Path) or Request(target=meant(target)).is_text:
+            of_text = {name: value for name, value in self._find_settings({}).items() if OPTIONS_BY_NAME[name].of_text}
+            return analyze(target, args, **{**of_text, **options})
+        settings = self._find_settings(options)
+        limit_s = choose_time_limit(make_facts(timeout_s=settings.get("timeout_s")).timeout_s)
+        with limit_time(limit_s, f"analyzing {find_target_name(target)}"):
+            return analyze(target, args, **settings)
 
-    def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _find_settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""
         of_config = {"slice": "--hloscope-slice", "timeout_s": "--hloscope-timeout"}
         given = {name: self._request.config.getoption(flag) for name, flag in of_config.items()}
@@ -150,7 +139,7 @@ class Hlo:
         """
         from hloscope.app.verifying import verify
 
-        settings = self._settings(options)
+        settings = self._find_settings(options)
         if "timeout_s" not in options:
             settings.pop("timeout_s", None)  # of a verification it limits the run
         found = verify(target, reference, **settings)
@@ -169,7 +158,7 @@ class Hlo:
         nodeid = self._request.node.nodeid
         module = nodeid.partition("::")[0].replace("/", "-")
         number = f"-{self._written}" if self._written > 1 else ""
-        name = f"{module}-{name_of_test(nodeid)}{number}.json"
+        name = f"{module}-{name_test(nodeid)}{number}.json"
         path = self._request.config.invocation_params.dir / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         from hloscope.report.escaping import dump_json
@@ -200,9 +189,9 @@ class Expect:
             HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
         """
         __tracebackhide__ = True
-        wanted = contract_of(contract)
+        wanted = make_contract(contract)
         report = self._hlo.analyze(program, args, **options)
-        report.judged()
+        report.is_judged = True
         verdict = report.verdict(wanted)
         if not verdict.holds:
             self._hlo.fail(str(verdict))
@@ -227,8 +216,8 @@ class Expect:
         """
         __tracebackhide__ = True
         report = self._hlo.analyze(program, args, **options)
-        report.judged()
-        problem = against_source(self._node, report.analysis, expected, calling_frame(), self._update)
+        report.is_judged = True
+        problem = check_against_source(self._node, report.analysis, expected, find_calling_frame(), self._update)
         if problem is not None:
             self._hlo.fail(problem)
         return report
@@ -249,7 +238,7 @@ class Expect:
         """
         __tracebackhide__ = True
         report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)
-        problem = against_test(
+        problem = check_against_baseline(
             self._node,
             report.analysis,
             name,

@@ -20,17 +20,17 @@ import pytest
 
 from hloscope.analysis.totals import collate
 from hloscope.base.errors import HloscopeError, NotationError, is_own_file
-from hloscope.judge.evaluate import evaluate, exact_contract
-from hloscope.judge.model import AT_LEAST_OK, Contract, clauses_of
+from hloscope.judge.evaluate import evaluate, make_exact_contract
+from hloscope.judge.model import AT_LEAST_OK, Contract, format_clauses
 from hloscope.judge.notation import parse_contract
 from hloscope.judge.verdict import Verdict
 from hloscope.model import Analysis
 from hloscope.pytest_plugin.call_sites import (
     SourceFile,
-    argument,
-    call_that_ends,
-    edit_of,
-    edited,
+    apply_edits,
+    find_argument,
+    find_call_ending_at,
+    make_edit,
     read_source,
     write_source,
 )
@@ -44,14 +44,14 @@ _LITERAL = 'write it as hlo.expect.inline(report, "…"), with the text in quote
 
 
 class Wanted(NamedTuple):
-    """What a test wants an expectation in a file to say.
+    """The text that a test wants for an expectation in a file.
 
     Attributes:
         path: The file.
         digest: Of its bytes when the test ran.
         line: Where the call ends.
         byte: Where on that line, in bytes of UTF-8.
-        text: The lines of the expectation; empty for what stands there.
+        text: The lines of the expectation; empty to keep the current text.
         test: The node id of the test.
     """
 
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What is to be written at the end of a session.
+    """The texts to write at the end of a session.
 
     Attributes:
         since_ns: When the session began, before which its files were last changed.
@@ -80,7 +80,7 @@ class Update:
         self.wanted.extend(Wanted(*each) for each in wanted)
 
 
-def calling_frame() -> FrameType:
+def find_calling_frame() -> FrameType:
     """The frame of whoever called hloscope."""
     frame = sys._getframe(1)
     while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
@@ -88,10 +88,10 @@ def calling_frame() -> FrameType:
     return frame
 
 
-def against_source(
+def check_against_source(
     node: pytest.Item, analysis: Analysis, expected: object, frame: FrameType, update: Update | None
 ) -> str | None:
-    """What is wrong with a program, by an expectation in a test; None when nothing is, or when it will be written.
+    """The failure of a program against an expectation in a test; None if it passes, or if the text will be written.
 
     Args:
         node: The test.
@@ -110,15 +110,15 @@ def against_source(
     old = _NOTHING if _is_empty(expected) else parse_contract(expected, where="expectation")
     verdict = evaluate(old, analysis, root=root)
     holds = verdict.holds and old != _NOTHING
-    wanted = old if holds else exact_contract(analysis, old, root=root)
+    wanted = old if holds else make_exact_contract(analysis, old, root=root)
     would = verdict if holds else evaluate(wanted, analysis, root=root)
     if update is None:
-        return None if holds else _failure(verdict, old, would)
+        return None if holds else _format_failure(verdict, old, would)
     if not would.holds:
         return str(would) if old == _NOTHING else f"{would}\n\n{_YOURS}"
     try:
-        text = () if holds else _lines(wanted, expected, analysis)
-        update.wanted.append(_wanted(node, expected, frame, text, update.since_ns))
+        text = () if holds else _format_lines(wanted, expected, analysis)
+        update.wanted.append(_make_wanted(node, expected, frame, text, update.since_ns))
     except HloscopeError:
         if not holds:
             raise
@@ -129,8 +129,8 @@ def _is_empty(text: str) -> bool:
     return not any(line.partition("#")[0].strip("; \t") for line in text.splitlines())
 
 
-def _failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
-    """What is wrong, and what would be written; where nothing could be, why that would not hold either."""
+def _format_failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
+    """The failure, and the text that would be written; or the reason why that text would not hold either."""
     if not would.holds:
         return str(would if old == _NOTHING else verdict)
     fix = f"{_UPDATE} writes it; review it before you commit" if old == _NOTHING else f"to accept the change: {_UPDATE}"
@@ -138,31 +138,31 @@ def _failure(verdict: Verdict, old: Contract, would: Verdict) -> str:
     return f"{said}\n\n   = found: {would.contract}\n   = fix: {fix}"
 
 
-def _lines(wanted: Contract, expected: str, analysis: Analysis) -> tuple[str, ...]:
+def _format_lines(wanted: Contract, expected: str, analysis: Analysis) -> tuple[str, ...]:
     """The clauses of a contract, each with the comment that stood behind it."""
     parts = (line.partition("#") for line in expected.splitlines())
     comments = {said.rpartition(";")[2].strip(): comment.strip() for said, _, comment in parts if comment.strip()}
     if wanted.at_least_ok and analysis.unmodelled:
         comments.setdefault(AT_LEAST_OK, " ".join(analysis.unmodelled[0].what.split()))
-    clauses = clauses_of(wanted)
+    clauses = format_clauses(wanted)
     return tuple(f"{clause}  # {comments[clause]}" if clause in comments else clause for clause in clauses)
 
 
-# ---- where it stands
+# ---- the place of an expectation
 
 
-def _wanted(node: pytest.Item, expected: str, frame: FrameType, text: tuple[str, ...], since_ns: int) -> Wanted:
-    """What a test wants of the call that its frame is at.
+def _make_wanted(node: pytest.Item, expected: str, frame: FrameType, text: tuple[str, ...], since_ns: int) -> Wanted:
+    """The text that a test wants in the call that its frame is at.
 
     Raises:
         HloscopeError: The text cannot be written there.
     """
     path = Path(frame.f_code.co_filename)
-    where = f"{_shown(path, node.config.rootpath)}:{frame.f_lineno}"
+    where = f"{_shorten(path, node.config.rootpath)}:{frame.f_lineno}"
     try:
         _check_file(path, node.config.rootpath, since_ns)
         source = read_source(path.resolve())
-        call = _call_at(frame, source)
+        call = _find_call(frame, source)
         _check_text(call, expected)
     except HloscopeError as error:
         error.where = where
@@ -175,7 +175,7 @@ def _check_file(path: Path, root: Path, since_ns: int) -> None:
     """Refuses a file that is not to be written.
 
     Raises:
-        HloscopeError: There is none, it is not the project's, read only, or changed since it was imported.
+        HloscopeError: It does not exist, is not the project's, is read-only, or changed since it was imported.
     """
     refusal = "the expectation cannot be written"
     if not path.is_file():
@@ -189,7 +189,7 @@ def _check_file(path: Path, root: Path, since_ns: int) -> None:
         raise HloscopeError(refusal, why="the file was changed after it was imported", fix=f"run {_UPDATE} again")
 
 
-def _call_at(frame: FrameType, source: SourceFile) -> ast.Call:
+def _find_call(frame: FrameType, source: SourceFile) -> ast.Call:
     """The call that a frame is at.
 
     Raises:
@@ -202,24 +202,24 @@ def _call_at(frame: FrameType, source: SourceFile) -> ast.Call:
             "writing inline expectations requires the package executing", fix="pip install 'hloscope[pytest]'"
         ) from None
     found = Source.executing(frame).node
-    if isinstance(found, ast.Call) and _name_of(found.func) == _CALL:
-        call = call_that_ends(source, found.end_lineno or 0, found.end_col_offset or 0)
+    if isinstance(found, ast.Call) and _find_name(found.func) == _CALL:
+        call = find_call_ending_at(source, found.end_lineno or 0, found.end_col_offset or 0)
         if call is not None and ast.dump(call) == ast.dump(found):
             return call
     raise HloscopeError("the expectation cannot be written: its call cannot be located in the source", fix=_LITERAL)
 
 
-def _name_of(called: ast.expr) -> str | None:
+def _find_name(called: ast.expr) -> str | None:
     return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else None
 
 
 def _check_text(call: ast.Call, expected: str) -> None:
-    """Refuses a text that is not what stands in the call.
+    """Refuses a text that is not the one in the call.
 
     Raises:
-        HloscopeError: It is computed, or stands elsewhere.
+        HloscopeError: It is computed, or written elsewhere.
     """
-    given = argument(call, _POSITION, _NAME)
+    given = find_argument(call, _POSITION, _NAME)
     stands = "" if given is None else given.value if isinstance(given, ast.Constant) else None
     if stands != expected:
         what = f"it is {ast.unparse(given)}" if given is not None else "it is among * or ** arguments"
@@ -228,59 +228,50 @@ def _check_text(call: ast.Call, expected: str) -> None:
         )
 
 
-def _shown(path: Path, root: Path) -> Path:
+def _shorten(path: Path, root: Path) -> Path:
     return path.relative_to(root) if path.is_relative_to(root) else path
 
 
 # ---- writing it
 
 
-class Written(NamedTuple):
-    """What came of writing.
-
-    Attributes:
-        lines: One for each thing that is to be told.
-        failed: Whether something could not be written.
-    """
-
-    lines: list[str]
-    failed: bool
-
-
-def write(wanted: Iterable[Wanted], root: Path) -> Written:
+def write_expectations(wanted: Iterable[Wanted], root: Path) -> tuple[list[str], bool]:
     """Writes what tests want into their files, each file whole or not at all.
 
-    Where two tests want different texts at one place nothing is written there.
+    If two tests want different texts at one place, nothing is written there.
 
     Args:
-        wanted: What they want.
-        root: The project, below which files are shown.
+        wanted: The texts.
+        root: The project's folder.
+
+    Returns:
+        Lines for the user, and whether something could not be written.
     """
     done, problems = list[str](), list[str]()
     for path, of_file in sorted(collate(lambda each: each.path, wanted).items()):
-        shown = _shown(Path(path), root)
+        shown = _shorten(Path(path), root)
         agreed = list[Wanted]()
         for (line, _), asked in sorted(collate(lambda each: (each.line, each.byte), of_file).items()):
             if len({each.text for each in asked}) > 1:
-                problems.append(_quarrel(f"{shown}:{line}", asked))
+                problems.append(_format_quarrel(f"{shown}:{line}", asked))
             elif asked[0].text:
                 agreed.append(asked[0])
         try:
-            done += [f"expectation written: {shown}:{line}" for line in _written(Path(path), agreed)]
+            done += [f"expectation written: {shown}:{line}" for line in _write_file(Path(path), agreed)]
         except HloscopeError as error:
             problems.append(f"expectations of {shown} not written: {error.on_one_line()}")
-    return Written([*done, *problems], bool(problems))
+    return [*done, *problems], bool(problems)
 
 
-def _quarrel(where: str, asked: Sequence[Wanted]) -> str:
-    """What is said where tests want different texts."""
+def _format_quarrel(where: str, asked: Sequence[Wanted]) -> str:
+    """The problem that tests want different texts at one place."""
     first = {each.text: each.test for each in asked}
     wants = [f"  {test}: {'; '.join(text) or 'the current text'}" for text, test in first.items()]
     fix = "  = fix: give each a text of its own, or use hlo.expect.baseline, which keeps a file for each test"
     return "\n".join([f"expectation not written: {where} runs with programs that move different things", *wants, fix])
 
 
-def _written(path: Path, agreed: Sequence[Wanted]) -> list[int]:
+def _write_file(path: Path, agreed: Sequence[Wanted]) -> list[int]:
     """Writes the expectations of a file; returns the line of each.
 
     Raises:
@@ -291,8 +282,8 @@ def _written(path: Path, agreed: Sequence[Wanted]) -> list[int]:
     source = read_source(path)
     if any(each.digest != hashlib.sha256(source.raw).hexdigest() for each in agreed):
         raise HloscopeError("the file changed while the tests ran", fix=f"run {_UPDATE} again")
-    calls = [(call_that_ends(source, each.line, each.byte), each.text) for each in agreed]
-    edits = [edit_of(source, call, _POSITION, _NAME, text) for call, text in calls if call is not None]
-    text, lines = edited(source, edits)
+    calls = [(find_call_ending_at(source, each.line, each.byte), each.text) for each in agreed]
+    edits = [make_edit(source, call, _POSITION, _NAME, text) for call, text in calls if call is not None]
+    text, lines = apply_edits(source, edits)
     write_source(source, text)
     return lines

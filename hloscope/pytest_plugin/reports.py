@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dis import get_instructions
 from pathlib import Path
@@ -14,36 +14,75 @@ from hloscope.base.calls import front_door
 from hloscope.base.errors import NotationError
 from hloscope.judge.building import only
 from hloscope.judge.evaluate import evaluate
-from hloscope.judge.model import Contract, Expectation, chosen
+from hloscope.judge.model import Contract, Expectation, find_matching
 from hloscope.judge.notation import read_contract
-from hloscope.judge.verdict import BreachKind, Verdict, found_words
-from hloscope.model import Analysis, Collective
+from hloscope.judge.verdict import BreachKind, Verdict, format_found
+from hloscope.model import Analysis, Collective, Collectives
 
 _BREACHES_SHOWN = 4
 
 
-def contract_of(value: object) -> Contract:
+def make_contract(value: object) -> Contract:
     """A contract, or one of its spellings: text, or a list of lines.
 
     Raises:
-        NotationError: It is none of these, or written wrongly.
+        NotationError: It is not one of these, or written wrongly.
     """
     return value if isinstance(value, Contract) else read_contract(value)
 
 
-class CollectiveList(Sequence[Collective]):
+class _Comparable:
+    """A part of a program that equals an expectation if it satisfies it, and another such part if it moves the same.
+
+    A comparison counts as an assertion about the program, unless its result is discarded.
+    """
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+    report: Report
+    part: Any
+
+    def is_expectation(self, value: object) -> bool:
+        """True if a value is an expectation of this part."""
+        raise NotImplementedError
+
+    def verdict(self, expected: Any) -> Verdict:
+        """Returns the verdict of an expectation on the part."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, type(self)):
+            if other.part is not self.part and not _is_discarded(sys._getframe(1)):
+                self.report.is_judged = other.report.is_judged = True
+            return bool(self.part == other.part)
+        if not self.is_expectation(other):
+            return NotImplemented
+        if not _is_discarded(sys._getframe(1)):
+            self.report.is_judged = True
+        return self.verdict(other).holds
+
+    def __ne__(self, other: object) -> bool:
+        """True if it surely breaks an expectation: one that cannot be decided is neither kept nor broken."""
+        if not self.is_expectation(other):
+            return not self == other
+        if not _is_discarded(sys._getframe(1)):
+            self.report.is_judged = True
+        return _surely_broken(self.verdict(other))
+
+
+class CollectiveList(_Comparable, Sequence[Collective]):
     """The collectives of a program; equal to a list of expectations if it moves these and nothing else.
 
     Attributes:
-        analysis: The program.
+        report: The report on the program.
+        part: The collectives.
     """
 
-    __slots__ = ("_judged", "analysis")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("part", "report")
 
-    def __init__(self, analysis: Analysis, judged: Callable[[], None] = lambda: None) -> None:
-        self.analysis = analysis
-        self._judged = judged
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.part: Collectives = report.part.collectives
 
     @overload
     def __getitem__(self, index: int) -> Collective: ...
@@ -52,95 +91,74 @@ class CollectiveList(Sequence[Collective]):
     def __getitem__(self, index: slice) -> tuple[Collective, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Collective | tuple[Collective, ...]:
-        self._judged()
-        return self.analysis.collectives[index]
+        self.report.is_judged = True
+        return self.part[index]
 
     def __len__(self) -> int:
-        self._judged()
-        return len(self.analysis.collectives)
+        self.report.is_judged = True
+        return len(self.part)
 
     def __bool__(self) -> bool:
-        """Whether anything moves; that something does is no expectation."""
-        if not self.analysis.collectives:
-            self._judged()
-        return bool(self.analysis.collectives)
+        """True if anything moves; that something does is no expectation."""
+        self.report.is_judged |= not self.part
+        return bool(self.part)
 
     @front_door
     def __contains__(self, wanted: object) -> bool:
-        """Whether there is such a collective: one of them, or what an expectation speaks of, surely or perhaps.
+        """True if there is such a collective: one of them, or one that an expectation covers, surely or perhaps.
 
         Raises:
-            NotationError: The expectation is none, or names an axis that the mesh does not have.
+            NotationError: The expectation is invalid, or names an axis that the mesh does not have.
         """
-        if isinstance(wanted, Collective | Contract | str):
-            self._judged()
+        self.report.is_judged |= isinstance(wanted, Collective | Contract | str)
         if not isinstance(wanted, Contract | str):
-            return wanted in self.analysis.collectives
-        expected = contract_of(wanted)
+            return wanted in self.part
+        expected = make_contract(wanted)
         if not expected.clauses or not all(isinstance(clause, Expectation) for clause in expected.clauses):
             raise NotationError(f"{expected} is not an expectation of a program", fix='write all_gather("X")')
-        mesh = self.analysis.mesh
+        mesh = self.report.part.mesh
         axes = None if mesh is None else mesh.axis_names
-        return all(chosen(self.analysis.collectives, selector, axes) for selector in expected.selectors)
+        return all(find_matching(self.part, selector, axes) for selector in expected.selectors)
 
-    def __eq__(self, other: object) -> bool:
-        of_another = isinstance(other, CollectiveList) and other.analysis is not self.analysis
-        if (of_another or _are_expectations(other)) and not _is_discarded(sys._getframe(1)):
-            self._judged()
-            if isinstance(other, CollectiveList):
-                other._judged()
-        if _are_expectations(other):
-            return self.verdict(other).holds
-        if isinstance(other, CollectiveList):
-            return self.analysis.collectives == other.analysis.collectives
-        return NotImplemented
-
-    def __ne__(self, other: object) -> bool:
-        """Whether it surely moves something else than a list of expectations says."""
-        if not _are_expectations(other):
-            return not self == other
-        if not _is_discarded(sys._getframe(1)):
-            self._judged()
-        return _surely_broken(self.verdict(other))
+    def is_expectation(self, value: object) -> TypeGuard[list[Contract | str]]:
+        """True if a value is a list of expectations."""
+        return isinstance(value, list) and all(isinstance(expected, Contract | str) for expected in value)
 
     @front_door
     def verdict(self, expected: Iterable[object]) -> Verdict:
-        """What a list of expectations says of it: these, and nothing else."""
-        return evaluate(only(*map(contract_of, expected)), self.analysis)
+        """Returns the verdict of a list of expectations on the program: these, and nothing else."""
+        return evaluate(only(*map(make_contract, expected)), self.report.part)
 
     def __repr__(self) -> str:
-        return f"[{found_words(self.analysis.collectives)}]" if self.analysis.collectives else "[]"
+        return f"[{format_found(self.part)}]" if self.part else "[]"
 
 
-def _are_expectations(value: object) -> TypeGuard[list[Contract | str]]:
-    return isinstance(value, list) and all(isinstance(expected, Contract | str) for expected in value)
-
-
-class Report:
+class Report(_Comparable):
     """The analysis of a program, with all of its attributes; equal to a contract that it satisfies.
 
     Attributes:
+        part: The analysis; reading it here is no assertion.
         root: The project's folder; None if unknown.
-        is_judged: Whether something of it was read, or compared and not thrown away.
+        is_judged: Whether something of it was read, or compared and not discarded.
     """
 
-    __slots__ = ("_analysis", "is_judged", "root")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("is_judged", "part", "root")
 
     def __init__(self, analysis: Analysis, root: Path | None = None, *, is_judged: bool = False) -> None:
-        self._analysis = analysis
+        self.part: Analysis = analysis
         self.root = root
         self.is_judged = is_judged
 
-    def judged(self) -> None:
-        """Takes note that something of it was read or compared."""
-        self.is_judged = True
+    @property
+    def report(self) -> Report:  # type: ignore[override]
+        """Itself."""
+        return self
 
     @property
     def analysis(self) -> Analysis:
         """The analysis."""
-        self.judged()
-        return self._analysis
+        self.is_judged = True
+        return self.part
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.analysis, name)
@@ -148,39 +166,23 @@ class Report:
     @property
     def collectives(self) -> CollectiveList:
         """The collectives, which can be compared with a list of expectations."""
-        return CollectiveList(self._analysis, self.judged)
+        return CollectiveList(self)
+
+    def is_expectation(self, value: object) -> TypeGuard[Contract]:
+        """True if a value is a contract."""
+        return isinstance(value, Contract)
 
     @front_door
     def verdict(self, contract: object) -> Verdict:
         """Returns the verdict of a contract on the program."""
-        return evaluate(contract_of(contract), self._analysis, root=self.root)
-
-    def __eq__(self, other: object) -> bool:
-        of_another = isinstance(other, Report) and other._analysis is not self._analysis
-        if (of_another or isinstance(other, Contract)) and not _is_discarded(sys._getframe(1)):
-            self.judged()
-            if isinstance(other, Report):
-                other.judged()
-        if isinstance(other, Report):
-            return self._analysis == other._analysis
-        if isinstance(other, Contract):
-            return self.verdict(other).holds
-        return NotImplemented
-
-    def __ne__(self, other: object) -> bool:
-        """Whether it surely breaks a contract: one that cannot be decided is neither kept nor broken."""
-        if not isinstance(other, Contract):
-            return not self == other
-        if not _is_discarded(sys._getframe(1)):
-            self.judged()
-        return _surely_broken(self.verdict(other))
+        return evaluate(make_contract(contract), self.part, root=self.root)
 
     def __repr__(self) -> str:
-        return repr(self._analysis)
+        return repr(self.part)
 
 
 def _surely_broken(verdict: Verdict) -> bool:
-    """Whether a program breaks a contract that it could keep.
+    """True if a program breaks a contract that it could keep.
 
     Raises:
         NotationError: It is broken because nothing could keep it: it names an axis that the mesh does not have.
@@ -193,7 +195,7 @@ def _surely_broken(verdict: Verdict) -> bool:
 
 
 def _is_discarded(frame: FrameType) -> bool:
-    """Whether nobody looks at what a frame is about to get from an operator: `report == only(…)` without `assert`."""
+    """True if a frame discards the result of the operator that it runs: `report == only(…)` without `assert`."""
     instructions = [each for each in get_instructions(frame.f_code) if each.opname != "CACHE"]
     following = [(each.opname, each.argval) for each in instructions if each.offset > frame.f_lasti]
     match following:
@@ -230,8 +232,8 @@ class Failure:
         return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "reported in full below"]
 
 
-def failure_of(left: object, right: object) -> Failure | None:
-    """What is wrong when a report or its collectives are not as expected; None for other comparisons."""
+def find_failure(left: object, right: object) -> Failure | None:
+    """The failed comparison of a report or its collectives with an expectation; None for other comparisons."""
     if isinstance(left, Contract) and isinstance(right, Report):
         left, right = right, left
     if isinstance(left, Report) and isinstance(right, Contract):

@@ -19,10 +19,12 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
 
     JAX that was started already, by a conftest.py for example, keeps what it has.
     """
-    from hloscope.compile.environment import prepare_environment
+    from hloscope.compile.environment import find_largest_device_count, prepare_environment
 
     prepare_environment(0, attached=True)
-    count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
+    largest = find_largest_device_count()
+    marked = [count for count in map(_count_marked, items) if count <= largest]  # a test refuses a larger mesh itself
+    count = _read_count(config) or max([_LEAST_DEVICES, *marked])
     if "jax" not in sys.modules:
         os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(count))
         return
@@ -34,22 +36,15 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
         jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
 
 
-def _asked(config: pytest.Config) -> int:
+def _read_count(config: pytest.Config) -> int:
     text = str(config.getini("hloscope_devices")).strip()
     if text and not text.isdigit():
         raise pytest.UsageError(f"hloscope_devices is {text!r} and should be a number")
     return int(text or 0)
 
 
-def _marked(item: pytest.Item) -> int:
-    """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
-    from hloscope.compile.environment import find_largest_device_count
-
-    count = _in_mesh_of(item)
-    return count if count <= find_largest_device_count() else 0
-
-
-def _in_mesh_of(item: pytest.Item) -> int:
+def _count_marked(item: pytest.Item) -> int:
+    """The devices in the mesh of a test's marker; 0 if it names none, or an invalid one that the test will refuse."""
     for marker in item.iter_markers("hloscope"):
         mesh = marker.kwargs.get("mesh")
         try:

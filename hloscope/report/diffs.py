@@ -18,7 +18,7 @@ from hloscope.base.errors import Command, say
 from hloscope.base.results import Brief, Shown, group_by, one_line
 from hloscope.base.units import add_sign, format_bytes, pluralize
 from hloscope.judge.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
-from hloscope.judge.figures import MEMORY, MULTIPLIED, STEP, named
+from hloscope.judge.figures import MEMORY, MULTIPLIED, STEP, find_figure
 from hloscope.judge.judging import judge_all
 from hloscope.judge.verdict import NO_REASON
 from hloscope.model import Analysis, Collective, SourceFrame, Total, Totals
@@ -382,7 +382,7 @@ def is_step_tie(report: DiffDocument) -> bool:
 
     Of a baseline only the range of its step is known, so that it is undecided where both ranges overlap.
     """
-    step = named(report.judged.figures, STEP)
+    step = find_figure(report.judged.figures, STEP)
     if step is None or report.step_us[0] == report.step_us[1] or step.change_bound is not Bound.EXACT:
         return False
     before, after = report.sides

@@ -9,7 +9,7 @@ from itertools import accumulate, takewhile
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.judge.changes import Judgement
 from hloscope.judge.checks import Checked
-from hloscope.judge.figures import MEMORY, SENT, STEP, named
+from hloscope.judge.figures import MEMORY, SENT, STEP, find_figure
 from hloscope.model.vocabulary import Bound
 from hloscope.report.checks import CheckReport, format_judgement, is_other, list_asides, render_details
 from hloscope.report.escaping import escape_commands, escape_line, fence_code, render_code
@@ -117,7 +117,7 @@ def _format_peak(count: float | None) -> str:
 
 def _compare_figure(checked: Checked, name: str, now: str, words: Callable[[float | None], str]) -> str:
     """`2.1 ms → **2.6 ms**` if a figure differs from the baseline, in which a step is rounded."""
-    figure = None if checked.judged is None else named(checked.judged.figures, name)
+    figure = None if checked.judged is None else find_figure(checked.judged.figures, name)
     if figure is None or figure.before is None:
         return now
     if figure.after is None:

@@ -22,8 +22,8 @@ from hloscope.base.units import format_time
 from hloscope.cli.options import report_options
 from hloscope.contracts import all_reduce, only
 from hloscope.judge.baseline_files import write_baselines
-from hloscope.judge.baselines import baseline_of
-from hloscope.judge.checks import PAGES, Checked, check_analysis, could_not_run
+from hloscope.judge.baselines import make_baseline
+from hloscope.judge.checks import PAGES, Checked, check_analysis, make_failed_check
 from hloscope.judge.verdict import BreachKind
 from hloscope.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
 from hloscope.model.finding import Finding, Severity
@@ -80,12 +80,12 @@ REDUCE = replace(GATHER, kind=Kind.ALL_REDUCE, name="all-reduce.1", axes=("Y",),
 def report(baseline: Path) -> CheckReport:
     """One target that passes, one that breaks its contract and its baseline, one that cannot run."""
     contract = only(all_reduce("Y"))
-    write_baselines(baseline, [baseline_of(program(REDUCE), root=ROOT)])
+    write_baselines(baseline, [make_baseline(program(REDUCE), root=ROOT)])
     options = {"contract": contract, "baseline": baseline, "root": ROOT}
     checks = (
         replace(check_analysis("good", program(REDUCE), **options), seconds=1.5),
         replace(check_analysis("bad", program(REDUCE, GATHER), **options), place="pyproject.toml:12", seconds=2.0),
-        could_not_run("gone", "error: there is no f\n   = fix: it has step", place="pyproject.toml:20"),
+        make_failed_check("gone", "error: there is no f\n   = fix: it has step", place="pyproject.toml:20"),
     )
     return CheckReport(checks=checks, root=ROOT, unused_baselines=(ROOT / "baselines" / "old.txt",))
 
@@ -151,7 +151,7 @@ ok      good  v5e:2x4  1.57 MB sent per step  100 us
 def test_a_caret_stays_below_what_it_points_at():
     quoted = "a" * 60 + "\n" + " " * 50 + "^"
     error = HloscopeError("no", where="a.toml:1", excerpt=quoted)
-    made = CheckReport(checks=(could_not_run("x", error),), root=ROOT)
+    made = CheckReport(checks=(make_failed_check("x", error),), root=ROOT)
     lines = render("check", "text", made, Canvas(width=40)).splitlines()
     assert lines[3:5] == [f"       | {line}" for line in quoted.splitlines()]
 
@@ -293,7 +293,7 @@ def test_code_hosts_hear_of_places_below_the_repository(tmp_path):
     found = Finding(rule="r", severity=Severity.NOTE, message="m", source=f"{project}/a.py:3")
     checks = (
         Checked(name="t", analysis=program(), findings=(found,), place="pyproject.toml:9"),
-        could_not_run("u", "error: no", place="pyproject.toml:12"),
+        make_failed_check("u", "error: no", place="pyproject.toml:12"),
     )
     made = CheckReport(checks=checks, root=project)
     assert render("check", "github", made, Canvas()).splitlines()[:2] == [
@@ -310,8 +310,8 @@ def test_code_hosts_hear_of_places_below_the_repository(tmp_path):
 
 def test_an_error_is_told_on_the_line_that_it_points_at(tmp_path):
     (tmp_path / "model.py").write_text("raise ValueError\n")
-    raised = could_not_run("step", HloscopeError("no", where="model.py:1 in <module>"), place="hloscope.toml:3")
-    elsewhere = could_not_run("step", HloscopeError("no", where="gone.py:1 in <module>"), place="hloscope.toml:3")
+    raised = make_failed_check("step", HloscopeError("no", where="model.py:1 in <module>"), place="hloscope.toml:3")
+    elsewhere = make_failed_check("step", HloscopeError("no", where="gone.py:1 in <module>"), place="hloscope.toml:3")
     report = CheckReport(checks=(raised, elsewhere), root=tmp_path)
     assert [finding.source for _, finding in report.findings()] == ["model.py:1", "hloscope.toml:3"]
 
@@ -337,7 +337,7 @@ allows none</code></summary>
 def markdown_row(tmp_path, then, now):
     """The cells of the step, of what is sent and of HBM in the comment on a program with a baseline."""
     path = tmp_path / "then.txt"
-    write_baselines(path, [baseline_of(then, root=ROOT)])
+    write_baselines(path, [make_baseline(then, root=ROOT)])
     checked = check_analysis("step", now, contract=None, baseline=path, root=ROOT)
     text = render("check", "markdown", CheckReport(checks=(checked,), root=ROOT), Canvas())
     (row,) = (line for line in text.splitlines() if line.startswith("| `step` |"))
@@ -373,7 +373,7 @@ FACTS = (
 
 
 def test_what_is_better_is_shown_too(tmp_path):
-    write_baselines(tmp_path / "b.txt", [baseline_of(program(REDUCE, GATHER), root=ROOT)])
+    write_baselines(tmp_path / "b.txt", [make_baseline(program(REDUCE, GATHER), root=ROOT)])
     checked = check_analysis("step", program(REDUCE), contract=None, baseline=tmp_path / "b.txt", root=ROOT)
     made = CheckReport(checks=(checked,), root=ROOT)
     assert made.passed
@@ -405,7 +405,7 @@ def test_junit(rendered):
 
 
 def test_junit_holds_no_control_characters():
-    checks = (could_not_run("x", "error: \x1b[31mred\x00"),)
+    checks = (make_failed_check("x", "error: \x1b[31mred\x00"),)
     text = render("check", "junit", CheckReport(checks=checks, root=ROOT), Canvas())
     assert ElementTree.fromstring(text.partition("\n")[2])[0][0][0].text == "error: \ufffd[31mred\ufffd"
 

@@ -14,8 +14,8 @@ from hloscope.app.config import TargetConfig
 from hloscope.app.diffing import Side, difference, side_of_file
 from hloscope.base.errors import HloscopeError
 from hloscope.cli import group
-from hloscope.judge.baseline_files import format_baseline
-from hloscope.judge.baselines import baseline_of
+from hloscope.judge.baseline_files import format_baselines
+from hloscope.judge.baselines import make_baseline
 from hloscope.report.formats import Canvas, render
 
 SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT add = f32[] add(x, y)\n}\n"
@@ -70,7 +70,7 @@ def files(tmp_path):
         paths[name, "baseline"] = tmp_path / f"{name}.txt"
         paths[name, "hlo"].write_text(text)
         paths[name, "json"].write_text(json.dumps(found.to_dict()))
-        paths[name, "baseline"].write_text(format_baseline(baseline_of(found)))
+        paths[name, "baseline"].write_text(format_baselines(make_baseline(found)))
     return paths
 
 
@@ -232,7 +232,7 @@ def priced(text, name):
 
 def test_the_step_of_a_baseline_is_shown(tmp_path):
     found = priced(BEFORE, "before.hlo")
-    (tmp_path / "before.txt").write_text(format_baseline(baseline_of(found)))
+    (tmp_path / "before.txt").write_text(format_baselines(make_baseline(found)))
     before = side_of_file(tmp_path / "before.txt", "before.txt", MESH)
     report = difference(before, side_of_object(found))
     assert report.same
@@ -243,9 +243,9 @@ def test_the_step_of_a_baseline_is_shown(tmp_path):
 
 def test_a_step_of_another_cost_model_is_shown_and_not_judged(says, tmp_path):
     found = priced(BEFORE, "before.hlo")
-    then = baseline_of(found)
+    then = make_baseline(found)
     older = replace(then, step=replace(then.step, model=0, step_us=1.0))
-    (tmp_path / "before.txt").write_text(format_baseline(older))
+    (tmp_path / "before.txt").write_text(format_baselines(older))
     report = difference(side_of_file(tmp_path / "before.txt", "before.txt", MESH), side_of_object(found))
     assert report.same
     text = render("difference", "text", report, Canvas(width=120))

@@ -7,7 +7,7 @@ import pytest
 from hloscope.app.checking import check_project as check
 from hloscope.app.config import ConfigError, read_project
 from hloscope.base.errors import NotationError
-from hloscope.judge.checks import judged_strictly
+from hloscope.judge.checks import apply_strictness
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import Canvas, render
 
@@ -110,10 +110,10 @@ def test_an_allow_without_fail_on_is_noted_and_fails_strictly(says, checked):
     found = checked("allow = ['all-reduce@Y: metrics']")
     assert (found.passed, [(one.rule, one.severity) for one in found.findings]) == (True, [("unused-allow", "note")])
     says([found.findings[0].message, found.findings[0].fix])
-    (strictly,) = judged_strictly([found], strict=True, whole=True)
+    (strictly,) = apply_strictness([found], strict=True, whole=True)
     assert not strictly.passed
     assert len(strictly.findings) == 1
-    (nothing,) = judged_strictly([checked("allow = ['all-to-all@Y: none']")], strict=True, whole=True)
+    (nothing,) = apply_strictness([checked("allow = ['all-to-all@Y: none']")], strict=True, whole=True)
     assert ["it matches nothing" in one.message for one in nothing.findings] == [True]
 
 

@@ -1,25 +1,24 @@
-"""For each rule: analyses on which it must fire, and analyses beside them on which it must stay silent."""
+"""The programs of the cases in the files of rules, and other programs for tests of rules."""
 
 from __future__ import annotations
 
+import ast
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import hloscope
 from hloscope.hlo import parse_module
 from hloscope.judge.facts import Facts
+from hloscope.judge.rule import Rule
 from hloscope.judge.selection import apply_rules, make_selection
-from hloscope.model import Analysis, ArrayFact, Memory, MovedValue, SliceFact
+from hloscope.model import Analysis, ArrayFact, Memory, SliceFact
 from hloscope.model.vocabulary import Kind, Link
 from hloscope.tpu.slices import parse_slice
-
-KERNEL = """HloModule kernel, num_partitions=2
-ENTRY main {
-  p = f32[8] parameter(0)
-  ROOT k = f32[8] custom-call(p), custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{CONFIG}}
-}
-"""
 
 LOOP = """HloModule loop, num_partitions=2
 
@@ -57,15 +56,6 @@ ENTRY main {
 """
 
 _ADD = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT sum = f32[] add(x, y)\n}\n"
-_DENSE = ArrayFact(
-    name="W",
-    dtype="f32",
-    global_shape=(8192, 4096),
-    local_shape=(8192, 4096),
-    sharding="P()",
-    chosen_by="user",
-    bytes_per_device=134_217_728,
-)
 
 
 def judged_with(known: Analysis | Facts, **options: object) -> Analysis:
@@ -101,142 +91,64 @@ def across_slices(kind: str, shape: str, result: str) -> Analysis:
     return replace(found, collectives=tuple(replace(one, link=Link.DCN) for one in found.collectives))
 
 
-def with_arguments(*arrays: ArrayFact) -> Analysis:
-    """A program with these arguments that moves nothing."""
-    return replace(chain_of_all_reduces(1, 8), arguments=arrays)
-
-
-def with_memory(peak_bytes: int) -> Analysis:
-    """A program that takes this much of 16 GiB."""
-    return replace(chain_of_all_reduces(1, 8), memory=Memory(peak_bytes=peak_bytes, hbm_bytes=2**34))
-
-
 @cache
 def compiled(name: str) -> Analysis:
     """One of the programs in `user_code/mistakes.py`, compiled for v5e."""
     return hloscope.analyze(f"{Path(__file__).parent / 'user_code' / 'mistakes.py'}:{name}")
 
 
-def captured(name: str, **options: object) -> Analysis:
-    """A program of the fixtures, from the text that the compiler once gave."""
-    text = (Path(__file__).parents[2] / "fixtures" / "captured" / f"{name}.jax-0.10.hlo").read_text()
-    return hloscope.analyze_text(text, **options)
+HEAD = """import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+import hloscope
+
+constrained = jax.lax.with_sharding_constraint
+
+"""
+_KNOWN = {"memory": lambda facts: Memory(**facts), "slice": lambda facts: SliceFact(**facts)}
+_KNOWN["arguments"] = lambda arrays: tuple(ArrayFact(**array) for array in arrays)
+_EACH = {"kind": Kind, "link": Link}
 
 
-def with_text(name: str, slice_name: str) -> Facts:
-    """A program of the fixtures with its text."""
-    text = (Path(__file__).parents[2] / "fixtures" / "captured" / f"{name}.jax-0.10.hlo").read_text()
-    found = hloscope.analyze_text(text, mesh={"X": 8}, slice=slice_name)
-    return Facts(found, parse_module(text, name=name), parse_slice(slice_name))
+@cache
+def compiled_text(program: str) -> Analysis:
+    """A program that a case has as Python, compiled for v5e."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "case.py")
+        path.write_text(HEAD + program)
+        (function,) = (node.name for node in ast.parse(program).body if isinstance(node, ast.FunctionDef))
+        return hloscope.analyze(f"{path}:{function}")
 
 
-MIXTURE = "mixture_of_experts.mixture_of_experts"
-TWIN = "mixture_of_experts.mixture_of_experts_shard_map"
+def program_of(case: Mapping[str, Any]) -> Facts:
+    """The program of a case in a rule's file.
+
+    A case has one of `hlo`, HLO text, with what else is said of it (`mesh`, `slice`); `captured`, the name of a text in
+    `fixtures/captured`, likewise; and `program`, a function in Python with `@hloscope.target`, below the imports of
+    `HEAD`. `known` replaces facts of the analysis, `each` those of every collective.
+    """
+    said = {name: value for name, value in case.items() if name in ("mesh", "slice", "dcn")}
+    if "program" in case:
+        found, module = compiled_text(case["program"]), None
+    else:
+        file = Path(__file__).parents[2] / "fixtures" / "captured" / f"{case.get('captured')}.jax-0.10.hlo"
+        text = case["hlo"] if "hlo" in case else file.read_text()
+        found, module = hloscope.analyze_text(text, **said), parse_module(text, name="case.hlo")
+    known = {name: _KNOWN[name](value) for name, value in case.get("known", {}).items()}
+    each = {name: _EACH.get(name, lambda value: value)(value) for name, value in case.get("each", {}).items()}
+    collectives = tuple(replace(one, **each) for one in found.collectives)
+    runs_on = parse_slice(said["slice"]) if "slice" in said else None
+    return Facts(replace(found, collectives=collectives, **known), module, runs_on)
 
 
-CPU = SliceFact(name="cpu:8", chip="cpu", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user")
+def of_rule(rule: Rule) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+    """The cases of a rule, which its file has: on which it fires, and on which it stays silent."""
+    module = sys.modules[type(rule).__module__]
+    return getattr(module, "INVALID", ()), getattr(module, "VALID", ())
 
 
 def one_collective(**facts: object) -> Analysis:
     """A program with one all-reduce of 1 MB, of which this is known."""
     found = chain_of_all_reduces(1, 262_144)
     return replace(found, collectives=tuple(replace(one, **facts) for one in found.collectives))
-
-
-def moved(name: str, *slices: str | None) -> tuple[MovedValue, ...]:
-    """One array that is moved."""
-    return (MovedValue(computation="main", instruction=name, slices=slices),)
-
-
-def twice(**facts: object) -> Analysis:
-    """The same all-reduce of 1 MB twice, the second with these facts."""
-    found = chain_of_all_reduces(1, 262_144)
-    [first] = (replace(one, moved_values=moved("x")) for one in found.collectives)
-    return replace(found, collectives=(first, replace(first, name="again", line=first.line + 1, **facts)))
-
-
-FIRES = {
-    "unexpected-collective": [lambda: chain_of_all_reduces(1, 8)],
-    "unmodelled-text": [lambda: hloscope.analyze_text(LOOP.replace("BOUND", "parameter(1)"))],
-    "opaque-communication": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"has_communication":true'))],
-    "replicated-large-array": [
-        lambda: with_arguments(_DENSE),
-        lambda: compiled("too_much"),
-        lambda: compiled("whole_on_the_way"),
-    ],
-    "model-parallel-over-dcn": [lambda: across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]")],
-    "small-collectives": [lambda: chain_of_all_reduces(4, 16)],
-    "hbm-near-limit": [lambda: with_memory(16_000_000_000)],
-    "hbm-exceeded": [lambda: compiled("too_much"), lambda: with_memory(18_000_000_000)],
-    "collective-in-loop": [lambda: captured(MIXTURE, mesh={"X": 8})],
-    "exposed-collective": [lambda: captured(MIXTURE, mesh={"X": 8}, slice="v5e:2x4")],
-    "collective-on-critical-path": [lambda: with_text("collective_matmul.naive", "v5e:2x4")],
-    "all-reduce-then-slice": [lambda: compiled("scattered_by_the_compiler")],
-    "resharding-ping-pong": [lambda: compiled("there_and_back")],
-    "involuntary-rematerialization": [lambda: compiled("between_two_orders")],
-    "lost-sharding": [lambda: compiled("sorted_along_the_sharded_dimension")],
-    "unfused-all-to-all-as-all-gather": [lambda: compiled("tokens_to_every_expert")],
-    "uneven-sharding": [lambda: compiled("ten_heads_on_eight_devices")],
-    "widened-collective": [
-        lambda: one_collective(narrow_type="bf16"),
-        lambda: one_collective(narrow_type="f32", payload_bytes=2 * 2**20),
-        lambda: one_collective(padded_bytes=3 * 2**20),
-        lambda: one_collective(narrow_type="pred", reduction="or"),
-        lambda: one_collective(narrow_type="pred", kind=Kind.ALL_GATHER, reduction=None),
-    ],
-    "duplicate-collective": [twice],
-    "unusable-donation": [lambda: compiled("donated_in_vain")],
-}
-SILENT = {
-    "unusable-donation": [
-        lambda: compiled("donated_and_reused"),
-        lambda: with_arguments(replace(_DENSE, donated=True, reused=True)),
-        lambda: with_arguments(replace(_DENSE, donated=True, reused=None)),
-        lambda: with_arguments(replace(_DENSE, donated=True, reused=False, used=False)),
-    ],
-    "unexpected-collective": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"'))],
-    "unmodelled-text": [lambda: hloscope.analyze_text(LOOP.replace("BOUND", "constant(5)"))],
-    "opaque-communication": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"'))],
-    "replicated-large-array": [
-        lambda: with_arguments(replace(_DENSE, local_shape=(1024, 4096), bytes_per_device=16_777_216)),
-        lambda: with_arguments(replace(_DENSE, global_shape=(8,), local_shape=(8,), bytes_per_device=32)),
-        lambda: with_arguments(replace(_DENSE, used=False)),
-        lambda: compiled("well_sharded"),
-    ],
-    "model-parallel-over-dcn": [
-        lambda: across_slices("all-reduce", "f32[1024,1024]", "f32[1024,1024]"),
-        lambda: across_slices("all-gather", "f32[8,1024]", "f32[16,1024]"),
-    ],
-    "small-collectives": [lambda: chain_of_all_reduces(3, 16), lambda: chain_of_all_reduces(4, 65_536)],
-    "hbm-near-limit": [lambda: with_memory(8_000_000_000), lambda: compiled("too_much")],
-    "hbm-exceeded": [lambda: with_memory(16_000_000_000), lambda: compiled("well_sharded")],
-    "collective-in-loop": [lambda: captured(TWIN, mesh={"X": 8})],
-    "exposed-collective": [
-        lambda: captured(MIXTURE, mesh={"X": 8}),
-        lambda: captured("matmul.matmul", mesh={"X": 4, "Y": 2}, slice="v5e:4x2"),
-    ],
-    "collective-on-critical-path": [
-        lambda: with_text("collective_matmul.collective", "v5e:2x4"),
-        lambda: captured("collective_matmul.naive", mesh={"X": 8}, slice="v5e:2x4"),
-    ],
-    "all-reduce-then-slice": [lambda: captured("matmul.matmul", mesh={"X": 4, "Y": 2})],
-    "resharding-ping-pong": [lambda: compiled("between_two_orders"), lambda: captured(MIXTURE, mesh={"X": 8})],
-    "involuntary-rematerialization": [lambda: compiled("there_and_back")],
-    "lost-sharding": [lambda: compiled("there_and_back"), lambda: compiled("tokens_to_every_expert")],
-    "unfused-all-to-all-as-all-gather": [lambda: compiled("ten_heads_on_eight_devices")],
-    "uneven-sharding": [lambda: compiled("tokens_to_every_expert")],
-    "widened-collective": [
-        lambda: one_collective(narrow_type="f32"),
-        lambda: one_collective(narrow_type="f32", payload_bytes=None),
-        one_collective,
-        lambda: replace(one_collective(narrow_type="bf16"), slice=CPU),
-        lambda: one_collective(narrow_type="pred"),
-        lambda: one_collective(narrow_type="pred", reduction=None),
-        lambda: one_collective(narrow_type="f32"),
-        lambda: one_collective(padded_bytes=2**20),
-    ],
-    "duplicate-collective": [
-        lambda: twice(moved_values=moved("y")),
-        lambda: twice(moved_values=moved("x", None)),
-    ],
-}

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from contract_examples import GATHER, REDUCE, program
 
-from hloscope.judge.baseline_files import format_baseline, read_baselines, write_baselines
-from hloscope.judge.baselines import baseline_of, section_for
+from hloscope.judge.baseline_files import format_baselines, read_baselines, write_baselines
+from hloscope.judge.baselines import find_section, make_baseline
 from hloscope.judge.changes import AllowedGrowth, Judgement
-from hloscope.judge.judging import judge, with_section
+from hloscope.judge.judging import judge, replace_section
 from hloscope.model import Memory, SourceFrame
 
 
@@ -36,7 +36,7 @@ def accepted_program(tmp_path):
         versions={"hloscope": "0.2.0", "jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"},
     )
     path = tmp_path / "hloscope_baselines" / "block.txt"
-    write_baselines(path, [baseline_of(found, root=tmp_path)])
+    write_baselines(path, [make_baseline(found, root=tmp_path)])
     return found, path, tmp_path
 
 
@@ -51,7 +51,7 @@ def test_what_has_not_changed_stays_as_it_is(accepted_program):
     later = replace(accepted, memory=memory, collectives=moved)
     compared = judge(before, later, root=root)
     assert compared.judged.judgement is Judgement.SAME
-    assert format_baseline(compared.accepting()) == path.read_text()
+    assert format_baselines(compared.accept()) == path.read_text()
 
 
 def test_how_far_figures_may_grow_is_a_setting(accepted_program):
@@ -69,13 +69,13 @@ def test_how_far_figures_may_grow_is_a_setting(accepted_program):
 def test_each_compiler_has_a_section(accepted_program):
     accepted, path, root = accepted_program
     newer = replace(accepted, versions={**accepted.versions, "jax": "0.12.0"})
-    sections = with_section(read_baselines(path), baseline_of(newer, root=root), beside=True)
+    sections = replace_section(read_baselines(path), make_baseline(newer, root=root), beside=True)
     write_baselines(path, sections)
     assert [dict(each.compiler)["jax"] for each in read_baselines(path)] == ["0.10.2", "0.12.0"]
-    assert section_for(read_baselines(path), baseline_of(newer)).versions["jax"] == "0.12.0"
-    newest = baseline_of(replace(accepted, versions={**accepted.versions, "jax": "0.13.0"}), root=root)
-    assert len(with_section(read_baselines(path), newest)) == 1
-    assert judge(section_for(read_baselines(path), newest), accepted, root=root).judged.versions is None
+    assert find_section(read_baselines(path), make_baseline(newer)).versions["jax"] == "0.12.0"
+    newest = make_baseline(replace(accepted, versions={**accepted.versions, "jax": "0.13.0"}), root=root)
+    assert len(replace_section(read_baselines(path), newest)) == 1
+    assert judge(find_section(read_baselines(path), newest), accepted, root=root).judged.versions is None
 
 
 def test_two_branches_merge_and_one_change_is_one_line(accepted_program, tmp_path):
@@ -85,13 +85,13 @@ def test_two_branches_merge_and_one_change_is_one_line(accepted_program, tmp_pat
     apart = replace(REDUCE, source=(replace(gather.source[0], line=1, function="middle"),))
     added = replace(REDUCE, source=(replace(gather.source[0], line=1, function="tail"),))
     grown = replace(reduce, payload_bytes=65_536, wire_bytes=65_536)
-    write_baselines(path, [baseline_of(replace(accepted, collectives=(gather, reduce, apart)), root=root)])
+    write_baselines(path, [make_baseline(replace(accepted, collectives=(gather, reduce, apart)), root=root)])
     one_more, other = (
         replace(accepted, collectives=(gather, reduce, apart, added)),
         replace(accepted, collectives=(gather, grown, apart)),
     )
     for file, changed in ((mine, one_more), (theirs, other)):
-        write_baselines(file, [baseline_of(changed, root=root)])
+        write_baselines(file, [make_baseline(changed, root=root)])
         was, now = set(path.read_text().splitlines()), set(file.read_text().splitlines())
         assert (len(was - now), len(now - was)) == ((0, 1) if changed is one_more else (1, 1))
     subprocess.run(["git", "merge-file", str(mine), str(path), str(theirs)], check=True)
@@ -108,4 +108,4 @@ def test_the_text_of_lines_is_read_in_the_project_alone(accepted_program, tmp_pa
         replace(each, source=(replace(each.source[0], file=str(Path(elsewhere) / "model.py")),))
         for each in accepted.collectives
     )
-    assert "gather(w)" not in format_baseline(baseline_of(replace(accepted, collectives=other), root=root))
+    assert "gather(w)" not in format_baselines(make_baseline(replace(accepted, collectives=other), root=root))

@@ -18,14 +18,14 @@ from hloscope.app.analyzing import analyze_hlo
 from hloscope.base.errors import Command, HloscopeError
 from hloscope.judge.baseline_files import (
     BaselineError,
-    format_baseline,
+    format_baselines,
     parse_baselines,
     read_baselines,
     write_baselines,
 )
-from hloscope.judge.baselines import baseline_of
+from hloscope.judge.baselines import make_baseline
 from hloscope.judge.changes import Judgement
-from hloscope.judge.checks import check_analysis, findings_of
+from hloscope.judge.checks import check_analysis, make_findings
 from hloscope.judge.judging import judge
 from hloscope.model import Matmuls, Memory, Mesh, SourceFrame, Unmodelled
 from hloscope.model.analysis import Kernel
@@ -103,12 +103,12 @@ def changes(then, now):
 
 
 def judged(then, now):
-    return judge(baseline_of(then, root=ROOT), now, root=ROOT).judged
+    return judge(make_baseline(then, root=ROOT), now, root=ROOT).judged
 
 
 def test_the_file():
-    assert format_baseline(baseline_of(BOTH, root=ROOT)) == TEXT
-    assert parse_baselines(TEXT, name="b.txt") == (baseline_of(BOTH, root=ROOT),)
+    assert format_baselines(make_baseline(BOTH, root=ROOT)) == TEXT
+    assert parse_baselines(TEXT, name="b.txt") == (make_baseline(BOTH, root=ROOT),)
 
 
 def test_a_file_of_the_first_version_is_read():
@@ -153,12 +153,12 @@ def test_what_changed(says):
     lost = judged(BOTH, program(GATHER, replace(GATHER, name="g"), memory=MEMORY))
     assert [each.judgement for each in (grown, gone, added, lost)] == ["worse", "better", "worse", "different"]
     assert added.causes[0].source == "/home/me/model/moe.py:91"
-    (finding,) = findings_of(added, accept=Command("accept", ("step",)))
+    (finding,) = make_findings(added, accept=Command("accept", ("step",)))
     assert (finding.rule, finding.severity) == ("baseline-changed", "error")
-    better, looser, versions = findings_of(gone, accept=Command("accept", ("step",)))
+    better, looser, versions = make_findings(gone, accept=Command("accept", ("step",)))
     assert (better.severity, looser.severity, looser.rule) == ("note", "note", "baseline-looser")
     assert "jax 0.10.2, libtpu 0.0.42.1 in the baseline, none here" in versions.message
-    assert findings_of(gone, accept=Command("accept", ("step",)), changes="any")[0].severity == "error"
+    assert make_findings(gone, accept=Command("accept", ("step",)), changes="any")[0].severity == "error"
     says([each.causes[0].message for each in (grown, gone, added, lost)] + [finding.fix, looser.message])
 
 
@@ -191,19 +191,19 @@ def test_inexact_facts_are_kept():
         replace(GATHER, executions_bound=Bound.AT_MOST),
         replace(REDUCE, axes=None, link=Link.DCN, source=(), wire_bytes=None, kind=Kind.OPAQUE, payload_bytes=None),
     )
-    text = format_baseline(baseline_of(inexact))
+    text = format_baselines(make_baseline(inexact))
     assert "at most 6 times" in text
     assert re.search(r"opaque@\? over dcn +bf16 +at least 1 time +unknown B payload +unknown B wire\n", text)
-    assert parse_baselines(text, name="b") == (baseline_of(inexact),)
+    assert parse_baselines(text, name="b") == (make_baseline(inexact),)
     assert changes(inexact, inexact) == []
 
 
 def test_a_figure_that_is_only_a_bound_is_marked_as_one(says):
     then = program(replace(GATHER, executions_bound=Bound.AT_MOST), REDUCE, time=PRICED)
     now = program(GATHER, REDUCE, time=replace(PRICED, step_us=1400.0, bound=Bound.AT_LEAST))
-    text = format_baseline(baseline_of(now, root=ROOT))
+    text = format_baselines(make_baseline(now, root=ROOT))
     assert "step: at least 1,400.000 us" in text
-    assert parse_baselines(text, name="b") == (baseline_of(now, root=ROOT),)
+    assert parse_baselines(text, name="b") == (make_baseline(now, root=ROOT),)
     figures = {figure.name: figure for figure in judged(then, now).figures}
     bounds = {name: (figure.before_bound, figure.after_bound, figure.change_bound) for name, figure in figures.items()}
     assert bounds["sent over X"] == (Bound.AT_MOST, Bound.EXACT, Bound.AT_LEAST)
@@ -215,9 +215,9 @@ def test_a_figure_that_is_only_a_bound_is_marked_as_one(says):
 def test_what_may_not_run_bounds_what_is_multiplied():
     rows = [MATMULS, replace(MATMULS, flops=2 * MATMULS.flops, bound=Bound.AT_MOST)]
     exact, less, bound = (program(REDUCE, matmuls=(row,)) for row in (MATMULS, replace(MATMULS, flops=10**6), rows[1]))
-    text = format_baseline(baseline_of(bound, root=ROOT))
+    text = format_baselines(make_baseline(bound, root=ROOT))
     assert re.search(r"matmuls +bf16 +at most [\d,]+ FLOP", text)
-    assert parse_baselines(text, name="b") == (baseline_of(bound, root=ROOT),)
+    assert parse_baselines(text, name="b") == (make_baseline(bound, root=ROOT),)
     for then, now, judgement in (
         (exact, less, "better"),
         (less, exact, "worse"),
@@ -237,7 +237,7 @@ def test_a_program_that_is_not_all_understood_has_figures_that_are_lower_bounds(
 
 
 def test_a_kernel_whose_code_the_text_does_not_have_is_written_so_that_it_is_read():
-    text = format_baseline(baseline_of(program(REDUCE, kernels=(RING,)), root=ROOT))
+    text = format_baselines(make_baseline(program(REDUCE, kernels=(RING,)), root=ROOT))
     assert "kernels: ring unknown\n" in text
     assert parse_baselines(text, name="b")[0].kernels == (("ring", "unknown"),)
 
@@ -288,8 +288,8 @@ COLLECTIVES = st.builds(
 def test_baselines_print_and_read_back(collectives):
     """Also where axes and files are named as no line of a file can hold them."""
     analysis = program(*collectives)
-    baseline = baseline_of(analysis, root=ROOT)
-    text = format_baseline(baseline)
+    baseline = make_baseline(analysis, root=ROOT)
+    text = format_baselines(baseline)
     assert all(line.isprintable() for line in text.splitlines())
     assert parse_baselines(text, name="b") == (baseline,)
     assert judge(baseline, analysis, root=ROOT).judged.causes == ()
@@ -297,8 +297,8 @@ def test_baselines_print_and_read_back(collectives):
 
 def test_a_mesh_whose_axes_need_quotes_is_kept():
     mesh = Mesh(axis_names=("a b", "y=3,", "\x1b[31m"), axis_sizes=(2, 2, 2))
-    baseline = baseline_of(replace(program(replace(GATHER, axes=("a b",))), mesh=mesh))
-    assert parse_baselines(format_baseline(baseline), name="b") == (baseline,)
+    baseline = make_baseline(replace(program(replace(GATHER, axes=("a b",))), mesh=mesh))
+    assert parse_baselines(format_baselines(baseline), name="b") == (baseline,)
 
 
 @given(st.integers(0, len(FIRST) - 1), st.sampled_from((TEXT, FIRST)))
@@ -348,12 +348,12 @@ def test_a_damaged_baseline(says, old, new, line, column):
 def test_files(says, tmp_path):
     path = tmp_path / "baselines" / "step.txt"
     assert read_baselines(path) == ()
-    write_baselines(path, [baseline_of(BOTH, root=ROOT)])
+    write_baselines(path, [make_baseline(BOTH, root=ROOT)])
     assert path.read_text() == TEXT
-    assert read_baselines(path)[0].rows == baseline_of(BOTH, root=ROOT).rows
+    assert read_baselines(path)[0].rows == make_baseline(BOTH, root=ROOT).rows
     assert [file.name for file in path.parent.iterdir()] == ["step.txt"]
     path.write_bytes(TEXT.replace("\n", "\r\n").encode())  # as git on Windows makes them
-    assert read_baselines(path)[0] == baseline_of(BOTH, root=ROOT)
+    assert read_baselines(path)[0] == make_baseline(BOTH, root=ROOT)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(HloscopeError) as caught:
         read_baselines(path)
@@ -368,9 +368,9 @@ def test_a_full_disk_is_named_and_costs_no_baseline(says, tmp_path, monkeypatch)
         file.touch()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(HloscopeError) as caught:
-        write_baselines(path, [baseline_of(BOTH)])
+        write_baselines(path, [make_baseline(BOTH)])
     says(caught)
     assert path.read_text() == TEXT
     assert [file.name for file in tmp_path.iterdir()] == ["step.txt"]
@@ -378,7 +378,7 @@ def test_a_full_disk_is_named_and_costs_no_baseline(says, tmp_path, monkeypatch)
 
 def test_what_a_baseline_does_not_say_is_named(says):
     """As somebody would leave it out who wants to be judged by less."""
-    then = baseline_of(BOTH)
+    then = make_baseline(BOTH)
     compared = judge(
         replace(then, memory=replace(then.memory, peak_bytes=None, generated_code_bytes=None)), BOTH
     ).judged
@@ -389,7 +389,7 @@ def test_what_a_baseline_does_not_say_is_named(says):
 def test_a_baseline_of_what_cannot_move_is_told(says, tmp_path):
     alone = replace(program(mesh=("X=1",)), num_partitions=1)
     path = tmp_path / "alone.txt"
-    write_baselines(path, [baseline_of(alone, root=tmp_path)])
+    write_baselines(path, [make_baseline(alone, root=tmp_path)])
     checked = check_analysis("alone", alone, contract=None, baseline=path, root=tmp_path)
     (finding,) = checked.findings
     assert (finding.rule, finding.severity) == ("contract-vacuous", "warning")
@@ -401,7 +401,7 @@ def test_a_program_that_no_device_has_the_memory_for_fails_its_baseline(tmp_path
     large = Finding(rule="hbm-exceeded", severity=Severity.ERROR, message="does not fit")
     program_now = replace(BOTH, findings=(large,))
     path = tmp_path / "step.txt"
-    write_baselines(path, [baseline_of(program_now, root=tmp_path)])
+    write_baselines(path, [make_baseline(program_now, root=tmp_path)])
     found = check_analysis("step", program_now, contract=None, baseline=path, root=tmp_path)
     assert (found.findings, found.passed) == ((large,), False)
     twice = check_analysis("step", program_now, contract=None, baseline=path, root=tmp_path, fail_on=Severity.NOTE)
@@ -443,14 +443,14 @@ def test_a_kernel_that_sends_by_itself_is_held_to_what_it_does(says):
             lambda mlir: mlir.replace("value = 1 : i32", "value = 3 : i32"),
         )
     )
-    then = baseline_of(accepted)
-    assert parse_baselines(format_baseline(then), name="b.txt")[0].kernels == then.kernels is not None
+    then = make_baseline(accepted)
+    assert parse_baselines(format_baselines(then), name="b.txt")[0].kernels == then.kernels is not None
     assert judge(then, moved).judged.causes == ()
     (changed,) = judge(then, other).judged.causes
     assert changed.judgement is Judgement.DIFFERENT
     says(changed.message)
     older = judge(replace(then, kernels=None, matmuls=None), accepted).judged
-    (note,) = findings_of(older, accept=Command("accept", ("step",)))
+    (note,) = make_findings(older, accept=Command("accept", ("step",)))
     assert (older.judgement, note.severity) == (Judgement.SAME, Severity.NOTE)
     both = judge(replace(then, kernels=(("ring", "0123"),)), accepted).judged.causes
     assert (
@@ -461,7 +461,7 @@ def test_a_kernel_that_sends_by_itself_is_held_to_what_it_does(says):
 def test_what_is_accepted_and_not_known_is_named_where_it_passes(tmp_path):
     found = analyze_hlo(SENDING.read_text())
     path = tmp_path / "b.txt"
-    write_baselines(path, [baseline_of(found)])
+    write_baselines(path, [make_baseline(found)])
     checked = check_analysis("step", found, contract=None, baseline=path, root=tmp_path)
     assert checked.passed
     assert "1 thing unknown: the Pallas kernel" in str(CheckReport(checks=(checked,), root=tmp_path))

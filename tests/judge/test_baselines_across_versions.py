@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.judge.baseline_files import format_baseline
-from hloscope.judge.baselines import baseline_of
+from hloscope.judge.baseline_files import format_baselines
+from hloscope.judge.baselines import make_baseline
 from hloscope.judge.judging import judge
 from hloscope.judge.matching import match
 
@@ -26,10 +26,10 @@ def analyzed(name, version):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_upgrade_changes_no_baseline(name):
     old, new = analyzed(name, "0.10"), analyzed(name, "0.12")
-    assert judge(baseline_of(old), new).judged.causes == ()
+    assert judge(make_baseline(old), new).judged.causes == ()
     assert _rows(old) == _rows(new)
     assert match(old.collectives, new.collectives).changes == ()
 
 
 def _rows(analysis):
-    return [line for line in format_baseline(baseline_of(analysis)).splitlines() if "@" in line]
+    return [line for line in format_baselines(make_baseline(analysis)).splitlines() if "@" in line]

@@ -36,7 +36,7 @@ from hloscope.judge.model import (
     format_amount,
     format_contract,
     parse_amount,
-    rounded_up,
+    round_up,
 )
 from hloscope.judge.notation import parse_contract, parse_selector, read_contract
 from hloscope.model.vocabulary import Kind, Link
@@ -207,7 +207,7 @@ def test_amounts_print_and_read_back(amount, units):
 
 @given(st.integers(0, 10**15))
 def test_a_rounded_amount_is_never_too_small(amount):
-    assert amount <= rounded_up(amount) <= amount * 1.01 + 1
+    assert amount <= round_up(amount) <= amount * 1.01 + 1
 
 
 @pytest.mark.parametrize(("amount", "text"), [(32768, "32KiB"), (6_000_000, "6MB"), (1_572_864, "1.5MiB"), (0, "0B")])

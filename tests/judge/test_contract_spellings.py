@@ -11,8 +11,8 @@ from textwrap import indent
 import pytest
 
 import hloscope
-from hloscope.judge.baseline_files import format_baseline, parse_baselines
-from hloscope.judge.baselines import baseline_of
+from hloscope.judge.baseline_files import format_baselines, parse_baselines
+from hloscope.judge.baselines import make_baseline
 from hloscope.judge.evaluate import evaluate
 from hloscope.judge.judging import judge
 from hloscope.judge.notation import parse_contract
@@ -228,6 +228,6 @@ def test_what_is_found_in_compiled_text_can_be_accepted(name):
     lines = [breach.accept for breach in failed.breaches] + ["nothing else", "at-least-ok"]
     accepted = evaluate(parse_contract("; ".join(lines)), analysis)
     assert accepted.holds, str(accepted)
-    baseline = baseline_of(analysis)
-    assert parse_baselines(format_baseline(baseline), name=name) == (replace(baseline, memory=Memory()),)
+    baseline = make_baseline(analysis)
+    assert parse_baselines(format_baselines(baseline), name=name) == (replace(baseline, memory=Memory()),)
     assert judge(baseline, analysis).judged.causes == ()

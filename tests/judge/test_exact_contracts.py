@@ -11,7 +11,7 @@ from contract_examples import GATHER, REDUCE, program
 
 import hloscope
 from hloscope.analysis.totals import compute_totals
-from hloscope.judge.evaluate import counted_by, evaluate, exact_contract
+from hloscope.judge.evaluate import evaluate, leaves_device, make_exact_contract
 from hloscope.judge.model import Contract
 from hloscope.judge.notation import parse_contract
 from hloscope.model import Collectives, Unmodelled
@@ -24,7 +24,7 @@ SPELLINGS = sorted((FIXTURES / "spellings").glob("*.jax-0.12.hlo"))
 
 
 def exact(analysis, beside=""):
-    return str(exact_contract(analysis, parse_contract(beside) if beside else Contract()))
+    return str(make_exact_contract(analysis, parse_contract(beside) if beside else Contract()))
 
 
 def with_moves(analysis, *collectives):
@@ -36,7 +36,7 @@ def changed(analysis):
     moves = analysis.collectives
     for place, moved in enumerate(moves):
         rest = (*moves[:place], *moves[place + 1 :])
-        if moved in counted_by(Contract(), analysis) and moved.payload_bytes is not None:
+        if leaves_device(moved) and moved.payload_bytes is not None:
             yield with_moves(analysis, *rest, replace(moved, payload_bytes=moved.payload_bytes + 1))
             yield with_moves(analysis, *rest, replace(moved, executions=moved.executions + 1))
             yield with_moves(analysis, *rest, replace(moved, kind=Kind.COLLECTIVE_BROADCAST))
@@ -46,7 +46,7 @@ def changed(analysis):
 def test_a_program_keeps_to_its_own_contract_and_no_larger_one_does(path):
     mesh = CAPTURED.get(path.name.partition(".jax")[0], {}).get("mesh")
     analysis = hloscope.analyze_text(path.read_text(), name=path.name, mesh=mesh)
-    contract = exact_contract(analysis, Contract())
+    contract = make_exact_contract(analysis, Contract())
     assert parse_contract(str(contract)) == contract
     verdict = evaluate(contract, analysis)
     assert verdict.holds or not analysis.collectives, str(verdict)
@@ -65,7 +65,7 @@ def test_sizes_that_differ_are_limited_together():
 
 def test_what_crosses_slices_is_told_apart():
     crossing = replace(REDUCE, link=Link.DCN)
-    contract = exact_contract(program(REDUCE, crossing), Contract())
+    contract = make_exact_contract(program(REDUCE, crossing), Contract())
     assert str(contract) == "all-reduce@Y by add over dcn <= 32KiB x1; all-reduce@Y by add <= 32KiB x1; nothing else"
     assert not evaluate(contract, program(crossing, crossing)).holds
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matching_examples import GATHER, PERMUTE, REDUCE, SCATTER, moved
 
 from hloscope.judge.changes import ChangeKind
-from hloscope.judge.matching import match, respelled
+from hloscope.judge.matching import find_respellings, match
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound, Kind, Link
 
@@ -156,7 +156,7 @@ def test_what_only_adds_up_to_the_same_is_equal():
     halves = [replace(SCATTER, payload_bytes=1_048_576, wire_bytes=786_432, name=f"reduce-scatter.{at}") for at in "12"]
     parts = [*halves, replace(SCATTER, kind=Kind.ALL_GATHER)]
     assert match([REDUCE], parts, equivalent=True).same
-    assert [after for before, after in respelled(parts, None)] == []
+    assert [after for before, after in find_respellings(parts, None)] == []
     gathers = [
         replace(GATHER, name=f"all-gather.{at}", executions=1, loops=(), payload_bytes=8192, wire_bytes=6144)
         for at in "12"
@@ -165,7 +165,7 @@ def test_what_only_adds_up_to_the_same_is_equal():
     chunks = [replace(chunk, name=f"collective-permute.{index}") for index in range(8)]
     assert match(gathers, chunks, equivalent=True).same
     mesh = Mesh(axis_names=("fsdp",), axis_sizes=(4,))
-    assert {whole.payload_bytes for _, (whole,) in respelled(chunks, mesh)} == {-(-8 * 2048 * 4 // 3)}
+    assert {whole.payload_bytes for _, (whole,) in find_respellings(chunks, mesh)} == {-(-8 * 2048 * 4 // 3)}
 
 
 def test_a_half_of_an_all_reduce_is_not_all_of_it():

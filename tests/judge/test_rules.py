@@ -10,7 +10,16 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces, compiled, judged_with, one_collective
+from rule_cases import (
+    LOOP,
+    across_slices,
+    chain_of_all_reduces,
+    compiled,
+    judged_with,
+    of_rule,
+    one_collective,
+    program_of,
+)
 
 import hloscope
 from hloscope.analysis.provenance import NOT_READ
@@ -28,36 +37,51 @@ from hloscope.verification.judging import RULE_NAMES
 NAMES = [rule.name for rule in RULES]
 
 
-def cases(table):
-    compiles = pytest.mark.tpu_compiler
+def cases(*, fires):
+    """The cases in the files of rules on which they fire, or do not."""
     return [
-        pytest.param(name, make, id=f"{name}-{at}", marks=[compiles] if "compiled" in make.__code__.co_names else [])
-        for name, made in table.items()
-        for at, make in enumerate(made)
+        pytest.param(
+            rule.name, case, id=f"{rule.name}-{at}", marks=[pytest.mark.tpu_compiler] if "program" in case else []
+        )
+        for rule in RULES
+        for at, case in enumerate(of_rule(rule)[0 if fires else 1])
     ]
 
 
-def rules_found(analysis, name):
-    return [finding.rule for finding in judged_with(analysis, select=[name]).findings]
+def rules_found(known, name):
+    return [finding.rule for finding in judged_with(known, select=[name]).findings]
 
 
 def test_every_rule_has_a_case_that_fires_and_one_that_is_silent():
-    assert sorted(FIRES) == sorted(SILENT) == sorted(NAMES)
     assert len(set(NAMES)) == len(NAMES)
-    assert all(FIRES.values())
-    assert all(SILENT.values())
+    assert [rule.name for rule in RULES if not all(of_rule(rule))] == []
 
 
-@pytest.mark.parametrize(("name", "make"), cases(FIRES))
-def test_fires(name, make):
-    found = rules_found(make(), name)
+def test_cases_are_data():
+    kinds = {"hlo", "captured", "program"}
+    for rule in RULES:
+        for case in (*of_rule(rule)[0], *of_rule(rule)[1]):
+            assert len(kinds & case.keys()) == 1
+            assert case.keys() <= {*kinds, "mesh", "slice", "dcn", "known", "each"}
+            ast.literal_eval(repr(case))
+
+
+@pytest.mark.parametrize(("name", "case"), cases(fires=True))
+def test_fires(name, case):
+    found = rules_found(program_of(case), name)
     assert found
     assert set(found) == {name}
 
 
-@pytest.mark.parametrize(("name", "make"), cases(SILENT))
-def test_stays_silent(name, make):
-    assert rules_found(make(), name) == []
+@pytest.mark.parametrize(("name", "case"), cases(fires=False))
+def test_stays_silent(name, case):
+    assert rules_found(program_of(case), name) == []
+
+
+def test_without_the_text_there_is_no_critical_path():
+    (rule,) = (rule for rule in RULES if rule.name == "collective-on-critical-path")
+    (case,) = of_rule(rule)[0]
+    assert rules_found(Facts(program_of(case).analysis), rule.name) == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)

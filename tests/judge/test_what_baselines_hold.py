@@ -11,10 +11,10 @@ from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 
 import hloscope
 from hloscope.cost import MODEL_VERSION
-from hloscope.judge.baseline_files import format_baseline, parse_baselines, write_baselines
-from hloscope.judge.baselines import array_rows, baseline_of, changed_arrays
+from hloscope.judge.baseline_files import format_baselines, parse_baselines, write_baselines
+from hloscope.judge.baselines import describe_changed_arrays, make_array_rows, make_baseline
 from hloscope.judge.changes import AllowedGrowth, Judgement
-from hloscope.judge.checks import check_analysis, judged_strictly
+from hloscope.judge.checks import apply_strictness, check_analysis
 from hloscope.judge.judging import judge
 from hloscope.model import Memory, SourceFrame
 from hloscope.model.vocabulary import Kind
@@ -26,7 +26,7 @@ VERSIONS = {"hloscope": "0.2.0", "jax": "0.10.2"}
 
 
 def judged(then, now, edit=lambda baseline: baseline, **options):
-    text = format_baseline(edit(baseline_of(then)))
+    text = format_baselines(edit(make_baseline(then)))
     return judge(parse_baselines(text, name="b.txt")[0], now, **options).judged
 
 
@@ -58,7 +58,7 @@ def test_one_of_two_sums_of_one_line():
 
 def test_reductions_of_several_operations_are_mixed():
     mixed = replace(REDUCE, reduction=None)
-    assert "bf16 mixed" in format_baseline(baseline_of(program(mixed)))
+    assert "bf16 mixed" in format_baselines(make_baseline(program(mixed)))
     assert judged(program(mixed), program(mixed)).judgement is Judgement.SAME
     assert judged(program(mixed), program(REDUCE)).judgement is Judgement.DIFFERENT
 
@@ -82,7 +82,7 @@ SUMS_OF_ALL_FORMS = (
 @pytest.mark.parametrize("name", SUMS_OF_ALL_FORMS)
 def test_fused_and_asynchronous_sums_have_their_operation(name):
     path = next(iter(sorted(SPELLINGS.glob(f"{name}*hlo*"))))
-    rows = baseline_of(hloscope.analyze_text(path.read_text() if path.suffix == ".hlo" else unpacked(path))).rows
+    rows = make_baseline(hloscope.analyze_text(path.read_text() if path.suffix == ".hlo" else unpacked(path))).rows
     assert {row.reduction for row in rows if row.kind in ("all-reduce", "reduce-scatter")} == {"add"}
 
 
@@ -143,13 +143,13 @@ def many(count):
 
 def test_a_large_model_has_a_line_for_each_type_and_few_of_them():
     layers = tuple(replace(WEIGHT, name=f"layers[{at}].w") for at in range(500))
-    assert [(row.type, row.count) for row in array_rows(layers, ())] == [
+    assert [(row.type, row.count) for row in make_array_rows("argument", layers)] == [
         ("bf16[512,2048] P('X', None) as bf16[128,2048]", 500)
     ]
-    rows = array_rows(many(100), ())
+    rows = make_array_rows("argument", many(100))
     assert (len(rows), sum(row.count for row in rows), rows[-1].type[:7]) == (32, 100, "others ")
-    assert len(array_rows(many(32), ())) == 32
-    assert not any(row.type.startswith("others") for row in array_rows(many(32), ()))
+    assert len(make_array_rows("argument", many(32))) == 32
+    assert not any(row.type.startswith("others") for row in make_array_rows("argument", many(32)))
     then, now = program(arguments=many(100)), program(arguments=(replace(many(1)[0], dtype="s8"), *many(100)[1:]))
     assert judged(then, then).judgement is Judgement.SAME
     assert judged(then, now).judgement is Judgement.DIFFERENT
@@ -157,10 +157,10 @@ def test_a_large_model_has_a_line_for_each_type_and_few_of_them():
 
 def test_text_that_does_not_say_the_whole_array_is_compared_on_one_device():
     local = replace(WEIGHT, global_shape=None, sharding=None)
-    sides = [array_rows((array,), ()) for array in (WEIGHT, local)]
-    assert changed_arrays("argument", *sides, (local,)) is None
+    sides = [make_array_rows("argument", (array,)) for array in (WEIGHT, local)]
+    assert describe_changed_arrays("argument", *sides, (local,)) is None
     other = replace(local, local_shape=(64, 2048))
-    found = changed_arrays("argument", sides[0], array_rows((other,), ()), (other,))
+    found = describe_changed_arrays("argument", sides[0], make_array_rows("argument", (other,)), (other,))
     assert found == "argument w is bf16[64,2048] where bf16[128,2048] was"
     assert [cause.key for cause in judged(program(arguments=(local,)), program(arguments=(WEIGHT,))).causes] == [
         "arguments"
@@ -171,23 +171,23 @@ def test_a_baseline_without_them_is_looser(says):
     found = judged(program(GATHER), program(GATHER), lambda baseline: replace(baseline, arrays=None))
     assert found.judgement is Judgement.BETTER
     says(found.causes[0].message)
-    first = judge(replace(baseline_of(program(GATHER)), arrays=None, matmuls=None), program(GATHER)).judged
+    first = judge(replace(make_baseline(program(GATHER)), arrays=None, matmuls=None), program(GATHER)).judged
     assert first.causes == ()
     says(first.caveats, "first")
 
 
 def test_arguments_and_outputs_are_accepted_apart():
-    then = baseline_of(program(GATHER, arguments=(ARRAY,), outputs=(ARRAY,)))
+    then = make_baseline(program(GATHER, arguments=(ARRAY,), outputs=(ARRAY,)))
     compared = judge(then, program(GATHER, arguments=(WEIGHT,), outputs=(WIDE,)))
-    assert [(row.kind, row.type[:4]) for row in compared.accepting({"outputs"}).arrays] == [
+    assert [(row.kind, row.type[:4]) for row in compared.accept({"outputs"}).arrays] == [
         ("argument", "f32["),
         ("output", "f32["),
     ]
-    assert compared.accepting({"outputs"}).arrays[0] == then.arrays[0]
-    assert compared.accepting().arrays == compared.after.arrays
+    assert compared.accept({"outputs"}).arrays[0] == then.arrays[0]
+    assert compared.accept().arrays == compared.after.arrays
     unsaid = judge(replace(then, arrays=None), program(GATHER, arguments=(WEIGHT,)))
-    assert unsaid.accepting({"arguments"}).arrays == unsaid.after.arrays
-    assert unsaid.accepting({"memory"}).arrays is None
+    assert unsaid.accept({"arguments"}).arrays == unsaid.after.arrays
+    assert unsaid.accept({"memory"}).arrays is None
 
 
 # ---- whose it is
@@ -202,12 +202,12 @@ def test_the_baseline_of_another_function_is_different(says):
 
 
 def test_a_rename_is_accepted_with_the_rest_and_not_by_another_change():
-    then = baseline_of(program(GATHER, target="model.py:decoy"))
+    then = make_baseline(program(GATHER, target="model.py:decoy"))
     more = program(replace(GATHER, payload_bytes=4 * GATHER.payload_bytes, wire_bytes=4 * GATHER.wire_bytes))
     compared = judge(then, more, of_target=True)
-    assert compared.accepting().target == "model.py:step"
-    assert compared.accepting({"all-gather@X"}).target == "model.py:decoy"
-    assert compared.accepting({"target"}).target == "model.py:step"
+    assert compared.accept().target == "model.py:step"
+    assert compared.accept({"all-gather@X"}).target == "model.py:decoy"
+    assert compared.accept({"target"}).target == "model.py:step"
 
 
 # ---- the step, and what may grow
@@ -216,13 +216,13 @@ def test_a_rename_is_accepted_with_the_rest_and_not_by_another_change():
 def checked(tmp_path, edit, now=VERSIONS, **options):
     analysis = program(GATHER, time=PRICED, versions=VERSIONS)
     path = tmp_path / "step.txt"
-    write_baselines(path, [edit(baseline_of(analysis, root=tmp_path))])
+    write_baselines(path, [edit(make_baseline(analysis, root=tmp_path))])
     later = replace(analysis, versions=now)
     return check_analysis("step", later, contract=None, baseline=path, root=tmp_path, **options)
 
 
 def strict_and_line(found, tmp_path):
-    (strictly,) = judged_strictly([found], strict=True, whole=True)
+    (strictly,) = apply_strictness([found], strict=True, whole=True)
     return strictly.passed, str(CheckReport(checks=(found,), root=tmp_path)).partition("\n\n")[0]
 
 
@@ -270,7 +270,7 @@ def test_a_memory_that_is_not_judged_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     analysis = program(GATHER, memory=Memory(peak_bytes=1000), versions=VERSIONS)
     path = tmp_path / "step.txt"
-    older = replace(baseline_of(analysis), memory=Memory(), versions={"hloscope": "0.1.0"})
+    older = replace(make_baseline(analysis), memory=Memory(), versions={"hloscope": "0.1.0"})
     write_baselines(path, [older])
     found = check_analysis("step", analysis, contract=None, baseline=path, root=tmp_path)
     passed, line = strict_and_line(found, tmp_path)

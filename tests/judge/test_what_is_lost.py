@@ -9,10 +9,10 @@ import pytest
 from contract_examples import GATHER, REDUCE, program
 
 from hloscope.base.errors import Command
-from hloscope.judge.baseline_files import format_baseline, parse_baselines
-from hloscope.judge.baselines import baseline_of
+from hloscope.judge.baseline_files import format_baselines, parse_baselines
+from hloscope.judge.baselines import make_baseline
 from hloscope.judge.changes import Judgement
-from hloscope.judge.checks import findings_of
+from hloscope.judge.checks import make_findings
 from hloscope.judge.judging import judge
 from hloscope.model import Matmuls, SourceFrame, StepTime, make_shapes
 from hloscope.model.vocabulary import Kind, Origin
@@ -33,7 +33,7 @@ class Written:
     def baseline(self, found, *lines):
         """What a program's baseline is as it is read back, with these lines in the file."""
         self.path.write_text("\n".join(lines))
-        (read,) = parse_baselines(format_baseline(baseline_of(found, root=self.root)), name="b.txt")
+        (read,) = parse_baselines(format_baselines(make_baseline(found, root=self.root)), name="b.txt")
         return read
 
     def judged(self, before, found, *lines):
@@ -85,7 +85,7 @@ def test_a_missing_sum_is_named_by_the_line_that_it_was(written, says):
     elsewhere = replace(neighbor, source=written.at(1, function="other"))
     (cause,) = written.judged(before, program(matmuls=(elsewhere,), **TRACED), "h = 1", "out = y").judged.causes
     assert cause.source == "model.py"  # another function's line is not the place
-    (finding, *_) = findings_of(
+    (finding, *_) = make_findings(
         written.judged(before, program(**TRACED), "h = 1", "out = y").judged, accept=Command("accept")
     )
     says([finding.message, finding.why])
@@ -124,10 +124,10 @@ def test_accepting_one_change_takes_its_rows_alone(written):
     now = found(2, 1030, 150.0, ("X=2", "Y=4"))  # the FLOPs are within what is let pass, and named by no change
     compared = written.judged(before, now, *lines)
     assert {change.key for change in compared.changes} == {"all-gather@X", "mesh"}
-    part = compared.accepting(["all-gather@X"])
+    part = compared.accept(["all-gather@X"])
     assert [row.executions for row in part.rows] == [2, 1]
     assert (part.matmuls, part.step, part.mesh) == (before.matmuls, before.step, before.mesh)
-    whole = compared.accepting(["all-gather@X", "mesh"])
+    whole = compared.accept(["all-gather@X", "mesh"])
     assert whole.step == compared.after.step != before.step
     assert (whole.matmuls, whole.mesh) == (compared.after.matmuls, compared.after.mesh)
 
@@ -173,7 +173,7 @@ def test_a_step_comes_with_the_changes_behind_it(written):
     part = replace(before, rows=compared.after.rows)  # as accepting that alone would have left it
     compared = written.judged(part, found(1, 100.0), SUM, "x = gather(x)")
     assert {change.key for change in compared.changes} == {"step"}
-    assert compared.accepting(["step"]).step == compared.after.step
+    assert compared.accept(["step"]).step == compared.after.step
     assert not compared.is_all(["all-gather@X"])
 
 
@@ -201,12 +201,12 @@ def test_what_was_not_named_is_not_accepted_with_a_step(written):
         ("all-gather@X", "better"),
         ("step", "worse"),
     }
-    assert slower.with_faster_step(["all-gather@X"]) == ["all-gather@X"]
-    assert slower.accepting(["all-gather@X"]).step == before.step
+    assert slower.add_faster_step(["all-gather@X"]) == ["all-gather@X"]
+    assert slower.accept(["all-gather@X"]).step == before.step
     less = written.judged(written.baseline(found(1, 100.0), *lines), found(2, 60.0), *lines)  # and the other way round
     assert {(change.key, change.judgement) for change in less.changes} == {
         ("all-gather@X", "worse"),
         ("step", "better"),
     }
-    assert {*less.with_faster_step(["all-gather@X"])} == {"all-gather@X", "step"}
-    assert [*less.with_faster_step([])] == []
+    assert {*less.add_faster_step(["all-gather@X"])} == {"all-gather@X", "step"}
+    assert [*less.add_faster_step([])] == []

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from hloscope.base.errors import HloscopeError
-from hloscope.pytest_plugin.call_sites import argument, edit_of, edited, read_source, write_source
+from hloscope.pytest_plugin.call_sites import apply_edits, find_argument, make_edit, read_source, write_source
 
 ONE = ("all-reduce@Y <= 8KiB x1", "nothing else")
 SEVERAL = ("all-gather@X <= 8KiB x2", "all-reduce@Y <= 8KiB x1", "nothing else")
@@ -23,7 +23,7 @@ def written(tmp_path, before, lines=ONE):
     (call,) = (
         node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and "inline" in ast.unparse(node.func)
     )
-    text, _ = edited(source, [edit_of(source, call, 1, "expected", lines)])
+    text, _ = apply_edits(source, [make_edit(source, call, 1, "expected", lines)])
     write_source(source, text)
     after = read_source(path)
     assert of_call(after.tree) == (*of_call(source.tree)[:-1], clauses("; ".join(lines)))
@@ -33,7 +33,7 @@ def written(tmp_path, before, lines=ONE):
 def of_call(tree):
     """All of a file but what is expected in it, and that."""
     (call,) = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and "inline" in ast.unparse(node.func))
-    given = argument(call, 1, "expected")
+    given = find_argument(call, 1, "expected")
     call.args = [node for node in call.args if node is not given]
     call.keywords = [node for node in call.keywords if node.value is not given]
     return ast.dump(tree), None if given is None else clauses(ast.literal_eval(given))
@@ -257,4 +257,4 @@ def test_what_would_be_no_python_is_not_written(tmp_path):
     source = read_source(path)
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
     with pytest.raises(HloscopeError, match="nested calls"):
-        edited(source, [edit_of(source, call, 1, "expected", SEVERAL) for call in calls])
+        apply_edits(source, [make_edit(source, call, 1, "expected", SEVERAL) for call in calls])

@@ -276,15 +276,19 @@ def test_step(hlo):
 def test_options_that_nobody_reads_are_refused(says, hlo_suite):
     result = hlo_suite(
         """
-def test_text(hlo):
+def test_keyword(hlo):
     hlo.analyze("step.hlo", mehs=MESH)
+
+def test_text(hlo):
+    hlo.analyze("step.hlo", ("f32[8]",), mesh=MESH)
 
 def test_report(hlo):
     hlo.expect(hlo.analyze("step.hlo", mesh=MESH), "none", slice="v5e:2x4")
 """
     )
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*Error: mehs *HLO text*"])
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["*Error: *keyword argument 'mehs'*"])
+    result.stdout.fnmatch_lines(["*Error: args *HLO text*"])
     result.stdout.fnmatch_lines(["*Error: *been analyzed *no options*"])
     says(errors_told(result))
 

@@ -46,3 +46,15 @@ def _suggest_fix(collective: Collective) -> str:
     if collective.op_name is not None and collective.op_name.endswith(_SCATTERS):
         return "the compiler lowered a psum_scatter to this: try it with tiled=True, over one mesh axis at a time"
     return "write it as jax.lax.psum_scatter under shard_map: half the bytes"
+
+
+INVALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), axis_types="explicit")
+def scattered_by_the_compiler(a, w):
+    return jnp.einsum("bd,df->bf", a, w, out_sharding=P("X", "Y"))
+"""
+    },
+)
+VALID = ({"captured": "matmul.matmul", "mesh": {"X": 4, "Y": 2}},)

@@ -36,13 +36,13 @@ class CollectiveInLoop(BuiltinRule, name="collective-in-loop", severity=Severity
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each collective of loop-invariant values in a loop of more than one trip."""
         for collective in facts.moving(self.min_payload_bytes):
+            amount = "values" if collective.payload_bytes is None else format_bytes(collective.payload_bytes)
             repeated = collective.loop_invariant and collective.loop_trips[-1:] not in ((), (0,), (1,))
             if repeated and not _starts_a_sum(collective):
                 yield finding_at(
                     self,
                     collective,
-                    f"{over_axes(collective)} moves the same {_format_amount(collective)} "
-                    f"in {_format_iterations(collective)}",
+                    f"{over_axes(collective)} moves the same {amount} in {_format_iterations(collective)}",
                     fix="move it once before the loop, shard a dimension that the loop does not index, "
                     "or move the other operand instead",
                 )
@@ -56,10 +56,10 @@ def _starts_a_sum(collective: Collective) -> bool:
     return of_a_sum or (collective.moves_zeros and collective.origin is not Origin.AUTHORED)
 
 
-def _format_amount(collective: Collective) -> str:
-    return "values" if collective.payload_bytes is None else format_bytes(collective.payload_bytes)
-
-
 def _format_iterations(collective: Collective) -> str:
     loop, trips = collective.loops[-1], collective.loop_trips[-1]
     return f"every iteration of %{loop}" if trips is None else f"each of {format_count(trips)} iterations"
+
+
+INVALID = ({"captured": "mixture_of_experts.mixture_of_experts", "mesh": {"X": 8}},)
+VALID = ({"captured": "mixture_of_experts.mixture_of_experts_shard_map", "mesh": {"X": 8}},)

@@ -61,3 +61,7 @@ class CollectiveOnCriticalPath(BuiltinRule, name="collective-on-critical-path", 
                     fix="move it off the critical path: another sharding, a collective matmul, or data that is ready "
                     "earlier",
                 )
+
+
+INVALID = ({"captured": "collective_matmul.naive", "mesh": {"X": 8}, "slice": "v5e:2x4"},)
+VALID = ({"captured": "collective_matmul.collective", "mesh": {"X": 8}, "slice": "v5e:2x4"},)

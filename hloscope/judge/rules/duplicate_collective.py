@@ -40,7 +40,8 @@ class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Sev
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a note for each collective that repeats an earlier one, or one that surely runs."""
         seen: dict[tuple[object, ...], Collective] = {}
-        for collective in sorted(facts.moving(self.min_payload_bytes), key=_find_order):
+        moving = facts.moving(self.min_payload_bytes)
+        for collective in sorted(moving, key=lambda each: (each.executions_bound in _MAY_NOT_RUN, each.line)):
             values = collective.moved_values
             at_run_time = any(None in value.slices for value in values)
             if not values or at_run_time or collective.kind is Kind.COLLECTIVE_PERMUTE:
@@ -56,12 +57,74 @@ class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Sev
                 )
 
 
-def _find_order(collective: Collective) -> tuple[bool, int]:
-    return collective.executions_bound in _MAY_NOT_RUN, collective.line
-
-
 def _are_apart(first: Collective, other: Collective) -> bool:
     """Returns whether one cannot use the other's result: two runs of one instruction, or possibly two branches."""
     if first.computation == other.computation:
         return first.name == other.name
     return first.executions_bound in _MAY_NOT_RUN and other.executions_bound in _MAY_NOT_RUN
+
+
+INVALID = (
+    {
+        "hlo": """\
+HloModule twice, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[262144] parameter(0)
+  a = f32[262144] all-reduce(p), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  b = f32[262144] all-reduce(p), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = (f32[262144], f32[262144]) tuple(a, b)
+}
+""",
+        "mesh": {"X": 8},
+    },
+)
+VALID = (
+    {
+        "hlo": """\
+HloModule twice, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[262144] parameter(0)
+  q = f32[262144] parameter(1)
+  a = f32[262144] all-reduce(p), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  b = f32[262144] all-reduce(q), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = (f32[262144], f32[262144]) tuple(a, b)
+}
+""",
+        "mesh": {"X": 8},
+    },
+    {
+        "hlo": """\
+HloModule twice, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[262144] parameter(0)
+  i = s32[] parameter(1)
+  s = f32[262144] dynamic-slice(p, i), dynamic_slice_sizes={262144}
+  a = f32[262144] all-reduce(s), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  b = f32[262144] all-reduce(s), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = (f32[262144], f32[262144]) tuple(a, b)
+}
+""",
+        "mesh": {"X": 8},
+    },
+)

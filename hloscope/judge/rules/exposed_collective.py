@@ -114,3 +114,10 @@ def _suggest_hiding(collective: Collective) -> str:
     if collective.exposed_us is None or overlap.time_us >= collective.exposed_us:
         return matmul
     return f"{matmul}; that overlaps at most {format_time(overlap.time_us)} of {format_time(collective.exposed_us)}"
+
+
+INVALID = ({"captured": "mixture_of_experts.mixture_of_experts", "mesh": {"X": 8}, "slice": "v5e:2x4"},)
+VALID = (
+    {"captured": "mixture_of_experts.mixture_of_experts", "mesh": {"X": 8}},
+    {"captured": "matmul.matmul", "mesh": {"X": 4, "Y": 2}, "slice": "v5e:4x2"},
+)

@@ -18,7 +18,6 @@ from hloscope.analysis.provenance import render_users_line, short_source
 from hloscope.judge.facts import Facts
 from hloscope.judge.rule import BuiltinRule, finding_of
 from hloscope.model.finding import Finding, Severity
-from hloscope.model.reason import Rematerialization
 
 
 class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerialization", severity=Severity.WARNING):
@@ -27,9 +26,10 @@ class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerializat
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each warning of the compiler's."""
         for replicated in facts.analysis.rematerializations:
+            place = short_source(replicated.source) or replicated.op_name or replicated.opcode
             yield finding_of(
                 self,
-                f"{replicated.shape} at {_format_place(replicated)} is replicated "
+                f"{replicated.shape} at {place} is replicated "
                 f"while it is resharded from {replicated.before} to {replicated.after}",
                 source=render_users_line(replicated.source),
                 why="the partitioner cannot go from one sharding to the other in one step",
@@ -37,5 +37,23 @@ class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerializat
             )
 
 
-def _format_place(replicated: Rematerialization) -> str:
-    return short_source(replicated.source) or replicated.op_name or replicated.opcode
+INVALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]",))
+def between_two_orders(x):
+    y = constrained(jnp.sin(x), P(None, "X", "Y"))
+    return constrained(jnp.cos(y), P(("Y", "X"), None, None))
+"""
+    },
+)
+VALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[4096@X,512]",))
+def there_and_back(x):
+    whole = constrained(jnp.sin(x), P(None, None))
+    return constrained(whole * 2, P("X", None))
+"""
+    },
+)

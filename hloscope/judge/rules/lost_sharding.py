@@ -50,3 +50,31 @@ class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING)
                 f"{operation.name if operation else 'an operation'}: {over_axes(collective)}",
                 fix="shard a different dimension there, or work on the shards under shard_map",
             )
+
+
+INVALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[512@X,4096]",))
+def sorted_along_the_sharded_dimension(x):
+    return jnp.sort(x, axis=0)
+"""
+    },
+)
+VALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[4096@X,512]",))
+def there_and_back(x):
+    whole = constrained(jnp.sin(x), P(None, None))
+    return constrained(whole * 2, P("X", None))
+"""
+    },
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[512@X,256]", "f32[8@X,256,1024]"), out="P('X', None, None)")
+def tokens_to_every_expert(tokens, W):
+    return jnp.einsum("sd,edf->esf", tokens, W)
+"""
+    },
+)

@@ -71,3 +71,51 @@ def _sums_gradients(collective: Collective) -> bool:
     part = collective.part
     is_of_them = part is not None and (part.role is Role.GRADIENT or part.phase is Phase.OPTIMIZER)
     return is_of_them and collective.kind in REDUCING
+
+
+INVALID = (
+    {
+        "hlo": """\
+HloModule dcn, num_partitions=8
+
+ENTRY main {
+  p = f32[1024,1024] parameter(0)
+  ROOT r = f32[2048,1024] all-gather(p), channel_id=1, replica_groups={{0,4},{1,5},{2,6},{3,7}}, dimensions={0}
+}
+""",
+        "mesh": {"outer": 2, "model": 4},
+        "each": {"link": "dcn"},
+    },
+)
+VALID = (
+    {
+        "hlo": """\
+HloModule dcn, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[1024,1024] parameter(0)
+  ROOT r = f32[1024,1024] all-reduce(p), channel_id=1, replica_groups={{0,4},{1,5},{2,6},{3,7}}, to_apply=add
+}
+""",
+        "mesh": {"outer": 2, "model": 4},
+        "each": {"link": "dcn"},
+    },
+    {
+        "hlo": """\
+HloModule dcn, num_partitions=8
+
+ENTRY main {
+  p = f32[8,1024] parameter(0)
+  ROOT r = f32[16,1024] all-gather(p), channel_id=1, replica_groups={{0,4},{1,5},{2,6},{3,7}}, dimensions={0}
+}
+""",
+        "mesh": {"outer": 2, "model": 4},
+        "each": {"link": "dcn"},
+    },
+)

@@ -33,3 +33,31 @@ class OpaqueCommunication(BuiltinRule, name="opaque-communication", severity=Sev
                     f"%{collective.name} communicates in a way the HLO text does not describe: totals are lower bounds",
                     fix="account for its bytes by hand, or write the transfer with jax.lax collectives",
                 )
+
+
+INVALID = (
+    {
+        "hlo": """\
+HloModule kernel, num_partitions=2
+
+ENTRY main {
+  p = f32[8] parameter(0)
+  ROOT k = f32[8] custom-call(p), custom_call_target="tpu_custom_call", \
+backend_config={"custom_call_config":{"has_communication":true}}
+}
+"""
+    },
+)
+VALID = (
+    {
+        "hlo": """\
+HloModule kernel, num_partitions=2
+
+ENTRY main {
+  p = f32[8] parameter(0)
+  ROOT k = f32[8] custom-call(p), custom_call_target="tpu_custom_call", \
+backend_config={"custom_call_config":{"body":"x"}}
+}
+"""
+    },
+)

@@ -72,3 +72,114 @@ def _suggest_fix(array: Array, axis_sizes: dict[str, int]) -> str | None:
                 spec = ", ".join(repr(name) if at == position else "None" for at in range(len(array.local_shape)))
                 return f"shard it, for example P({spec}{',' if len(array.local_shape) == 1 else ''})"
     return None
+
+
+CASES = {
+    "hlo": """\
+HloModule chain, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  r0 = f32[8] parameter(0)
+  r1 = f32[8] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = f32[8] negate(r1)
+}
+""",
+    "mesh": {"X": 8},
+}
+INVALID = (
+    {
+        **CASES,
+        "known": {
+            "arguments": (
+                {
+                    "name": "W",
+                    "dtype": "f32",
+                    "global_shape": (8_192, 4_096),
+                    "local_shape": (8_192, 4_096),
+                    "sharding": "P()",
+                    "chosen_by": "user",
+                    "bytes_per_device": 134_217_728,
+                },
+            )
+        },
+    },
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[65536@X,65536]", "f32[65536,65536]"))
+def too_much(a, w):
+    return jnp.tanh(a @ w.T)
+"""
+    },
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[8192,64]", "f32[8192@X,128]"))
+def whole_on_the_way(rows, x):
+    distances = constrained(jnp.exp(rows @ rows.T), P(None, None))
+    return distances @ x, jnp.argmax(distances, axis=1)
+"""
+    },
+)
+VALID = (
+    {
+        **CASES,
+        "known": {
+            "arguments": (
+                {
+                    "name": "W",
+                    "dtype": "f32",
+                    "global_shape": (8_192, 4_096),
+                    "local_shape": (1_024, 4_096),
+                    "sharding": "P()",
+                    "chosen_by": "user",
+                    "bytes_per_device": 16_777_216,
+                },
+            )
+        },
+    },
+    {
+        **CASES,
+        "known": {
+            "arguments": (
+                {
+                    "name": "W",
+                    "dtype": "f32",
+                    "global_shape": (8,),
+                    "local_shape": (8,),
+                    "sharding": "P()",
+                    "chosen_by": "user",
+                    "bytes_per_device": 32,
+                },
+            )
+        },
+    },
+    {
+        **CASES,
+        "known": {
+            "arguments": (
+                {
+                    "name": "W",
+                    "dtype": "f32",
+                    "global_shape": (8_192, 4_096),
+                    "local_shape": (8_192, 4_096),
+                    "sharding": "P()",
+                    "chosen_by": "user",
+                    "bytes_per_device": 134_217_728,
+                    "used": False,
+                },
+            )
+        },
+    },
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[1024@X,2048]", "bf16[2048,8192@Y]"))
+def well_sharded(a, w):
+    return a @ w
+"""
+    },
+)

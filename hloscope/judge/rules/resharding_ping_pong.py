@@ -34,3 +34,26 @@ class ReshardingPingPong(BuiltinRule, name="resharding-ping-pong", severity=Seve
                     "in which each device takes its own shard again",
                     fix="keep the sharding in between: shard_map, or a with_sharding_constraint on the result",
                 )
+
+
+INVALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[4096@X,512]",))
+def there_and_back(x):
+    whole = constrained(jnp.sin(x), P(None, None))
+    return constrained(whole * 2, P("X", None))
+"""
+    },
+)
+VALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]",))
+def between_two_orders(x):
+    y = constrained(jnp.sin(x), P(None, "X", "Y"))
+    return constrained(jnp.cos(y), P(("Y", "X"), None, None))
+"""
+    },
+    {"captured": "mixture_of_experts.mixture_of_experts", "mesh": {"X": 8}},
+)

@@ -70,3 +70,71 @@ class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.
 
 def _suggest_combined(collective: Collective) -> str:
     return _COMBINED[collective.kind].replace("psum ", f"{_REDUCING.get(collective.reduction or '', 'psum')} ")
+
+
+INVALID = (
+    {
+        "hlo": """\
+HloModule chain, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  r0 = f32[16] parameter(0)
+  r1 = f32[16] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r2 = f32[16] all-reduce(r1), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r3 = f32[16] all-reduce(r2), channel_id=3, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r4 = f32[16] all-reduce(r3), channel_id=4, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = f32[16] negate(r4)
+}
+""",
+        "mesh": {"X": 8},
+    },
+)
+VALID = (
+    {
+        "hlo": """\
+HloModule chain, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  r0 = f32[16] parameter(0)
+  r1 = f32[16] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r2 = f32[16] all-reduce(r1), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r3 = f32[16] all-reduce(r2), channel_id=3, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = f32[16] negate(r3)
+}
+""",
+        "mesh": {"X": 8},
+    },
+    {
+        "hlo": """\
+HloModule chain, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  r0 = f32[65536] parameter(0)
+  r1 = f32[65536] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r2 = f32[65536] all-reduce(r1), channel_id=2, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r3 = f32[65536] all-reduce(r2), channel_id=3, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  r4 = f32[65536] all-reduce(r3), channel_id=4, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = f32[65536] negate(r4)
+}
+""",
+        "mesh": {"X": 8},
+    },
+)

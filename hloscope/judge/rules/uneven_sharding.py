@@ -55,3 +55,24 @@ def _suggest_fix(size: int, parts: int) -> str:
     if size < parts:
         return "leave this dimension unsharded with jax.lax.with_sharding_constraint, or shard another one"
     return f"choose a multiple of {parts}, such as {-(-size // parts) * parts}"
+
+
+INVALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[16,256]", "f32[256,512@X]"), out="P(None, 'X')")
+def ten_heads_on_eight_devices(table, w):
+    rows = constrained(jnp.sin(table)[:10], P("X", None))
+    return rows @ w
+"""
+    },
+)
+VALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[512@X,256]", "f32[8@X,256,1024]"), out="P('X', None, None)")
+def tokens_to_every_expert(tokens, W):
+    return jnp.einsum("sd,edf->esf", tokens, W)
+"""
+    },
+)

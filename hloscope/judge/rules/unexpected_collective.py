@@ -46,3 +46,38 @@ class UnexpectedCollective(BuiltinRule, name="unexpected-collective", severity=S
                     fix="change the shardings that meet there, or allow it: "
                     + format_selector(Selector(kind=collective.kind, axes=collective.axes or None)),
                 )
+
+
+INVALID = (
+    {
+        "hlo": """\
+HloModule chain, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  r0 = f32[8] parameter(0)
+  r1 = f32[8] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = f32[8] negate(r1)
+}
+""",
+        "mesh": {"X": 8},
+    },
+)
+VALID = (
+    {
+        "hlo": """\
+HloModule kernel, num_partitions=2
+
+ENTRY main {
+  p = f32[8] parameter(0)
+  ROOT k = f32[8] custom-call(p), custom_call_target="tpu_custom_call", \
+backend_config={"custom_call_config":{"body":"x"}}
+}
+"""
+    },
+)

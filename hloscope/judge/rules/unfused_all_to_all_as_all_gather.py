@@ -59,3 +59,24 @@ def _find_experts(reason: Reason, moved: Tensor) -> Tensor | None:
         if own and set(axes) & set(reason.axes) and len(moved.shape) < len(other.shape):
             return other
     return None
+
+
+INVALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[512@X,256]", "f32[8@X,256,1024]"), out="P('X', None, None)")
+def tokens_to_every_expert(tokens, W):
+    return jnp.einsum("sd,edf->esf", tokens, W)
+"""
+    },
+)
+VALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[16,256]", "f32[256,512@X]"), out="P(None, 'X')")
+def ten_heads_on_eight_devices(table, w):
+    rows = constrained(jnp.sin(table)[:10], P("X", None))
+    return rows @ w
+"""
+    },
+)

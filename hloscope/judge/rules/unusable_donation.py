@@ -44,3 +44,101 @@ class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.
                     else f"{format_bytes(known)} on each device that donation should have saved",
                     fix="return an array of the same shape, dtype and sharding, or do not donate it",
                 )
+
+
+CASES = {
+    "hlo": """\
+HloModule chain, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  r0 = f32[8] parameter(0)
+  r1 = f32[8] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = f32[8] negate(r1)
+}
+""",
+    "mesh": {"X": 8},
+}
+INVALID = (
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), donate=0)
+def donated_in_vain(state):
+    return (state * 0.9).astype(jnp.bfloat16)
+"""
+    },
+)
+VALID = (
+    {
+        "program": """\
+@hloscope.target(
+    mesh={"X": 8},
+    args=({"w": "f32[8192@X,1024]", "b": "bf16[4,1024@X]", "n": "s32[]"}, "f32[8192@X,1024]"),
+    out=({"w": "P('X', None)", "b": "P(None, 'X')", "n": "P()"}, "P('X', None)"),
+    donate=0,
+)
+def donated_and_reused(state, x):
+    return {"w": state["w"] * 0.9 + x, "b": state["b"] + 1, "n": state["n"] + 1}, x * 2
+"""
+    },
+    {
+        **CASES,
+        "known": {
+            "arguments": (
+                {
+                    "name": "W",
+                    "dtype": "f32",
+                    "global_shape": (8_192, 4_096),
+                    "local_shape": (8_192, 4_096),
+                    "sharding": "P()",
+                    "chosen_by": "user",
+                    "bytes_per_device": 134_217_728,
+                    "donated": True,
+                    "reused": True,
+                },
+            )
+        },
+    },
+    {
+        **CASES,
+        "known": {
+            "arguments": (
+                {
+                    "name": "W",
+                    "dtype": "f32",
+                    "global_shape": (8_192, 4_096),
+                    "local_shape": (8_192, 4_096),
+                    "sharding": "P()",
+                    "chosen_by": "user",
+                    "bytes_per_device": 134_217_728,
+                    "donated": True,
+                    "reused": None,
+                },
+            )
+        },
+    },
+    {
+        **CASES,
+        "known": {
+            "arguments": (
+                {
+                    "name": "W",
+                    "dtype": "f32",
+                    "global_shape": (8_192, 4_096),
+                    "local_shape": (8_192, 4_096),
+                    "sharding": "P()",
+                    "chosen_by": "user",
+                    "bytes_per_device": 134_217_728,
+                    "donated": True,
+                    "reused": False,
+                    "used": False,
+                },
+            )
+        },
+    },
+)

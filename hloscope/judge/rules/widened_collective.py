@@ -74,7 +74,7 @@ def _compute_padding(collective: Collective) -> float:
 
 
 def _describe_widening(collective: Collective) -> str | None:
-    """How it is widened: `moves f32, and the values on one side of it are bf16`; None if it is not."""
+    """The widening: `moves f32, and the values on one side of it are bf16`; None if it is not."""
     narrow, types = collective.narrow_type, element_types(collective)
     if narrow is None or len(types) != 1 or (narrow == "pred" and _is_count(collective)):
         return None
@@ -101,3 +101,53 @@ def _count_operand_bytes(collective: Collective, element_type: str) -> float:
 def _is_narrower(narrow: str, wide: str) -> bool:
     bits, others = count_element_bits(narrow), count_element_bits(wide)
     return bits is not None and others is not None and bits < others
+
+
+CASES = {
+    "hlo": """\
+HloModule chain, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  r0 = f32[262144] parameter(0)
+  r1 = f32[262144] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT out = f32[262144] negate(r1)
+}
+""",
+    "mesh": {"X": 8},
+}
+INVALID = (
+    {**CASES, "each": {"narrow_type": "bf16"}},
+    {**CASES, "each": {"narrow_type": "f32", "payload_bytes": 2_097_152}},
+    {**CASES, "each": {"padded_bytes": 3_145_728}},
+    {**CASES, "each": {"narrow_type": "pred", "reduction": "or"}},
+    {**CASES, "each": {"narrow_type": "pred", "kind": "all-gather", "reduction": None}},
+)
+VALID = (
+    {**CASES, "each": {"narrow_type": "f32"}},
+    {**CASES, "each": {"narrow_type": "f32", "payload_bytes": None}},
+    CASES,
+    {
+        **CASES,
+        "each": {"narrow_type": "bf16"},
+        "known": {
+            "slice": {
+                "name": "cpu:8",
+                "chip": "cpu",
+                "chips": 8,
+                "devices": 8,
+                "slices": 1,
+                "used_devices": 8,
+                "chosen_by": "user",
+            }
+        },
+    },
+    {**CASES, "each": {"narrow_type": "pred"}},
+    {**CASES, "each": {"narrow_type": "pred", "reduction": None}},
+    {**CASES, "each": {"padded_bytes": 1_048_576}},
+)

@@ -9,55 +9,6 @@ import hloscope
 constrained = jax.lax.with_sharding_constraint
 
 
-@hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), axis_types="explicit")
-def scattered_by_the_compiler(a, w):
-    return jnp.einsum("bd,df->bf", a, w, out_sharding=P("X", "Y"))
-
-
-@hloscope.target(mesh={"X": 8}, args=("f32[4096@X,512]",))
-def there_and_back(x):
-    whole = constrained(jnp.sin(x), P(None, None))
-    return constrained(whole * 2, P("X", None))
-
-
-@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]",))
-def between_two_orders(x):
-    y = constrained(jnp.sin(x), P(None, "X", "Y"))
-    return constrained(jnp.cos(y), P(("Y", "X"), None, None))
-
-
-@hloscope.target(mesh={"X": 8}, args=("f32[512@X,4096]",))
-def sorted_along_the_sharded_dimension(x):
-    return jnp.sort(x, axis=0)
-
-
-@hloscope.target(mesh={"X": 8}, args=("f32[512@X,256]", "f32[8@X,256,1024]"), out="P('X', None, None)")
-def tokens_to_every_expert(tokens, W):
-    return jnp.einsum("sd,edf->esf", tokens, W)
-
-
-@hloscope.target(mesh={"X": 8}, args=("f32[16,256]", "f32[256,512@X]"), out="P(None, 'X')")
-def ten_heads_on_eight_devices(table, w):
-    rows = constrained(jnp.sin(table)[:10], P("X", None))
-    return rows @ w
-
-
-@hloscope.target(mesh={"X": 8}, args=("f32[65536@X,65536]", "f32[65536,65536]"))
-def too_much(a, w):
-    return jnp.tanh(a @ w.T)
-
-
-@hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[1024@X,2048]", "bf16[2048,8192@Y]"))
-def well_sharded(a, w):
-    return a @ w
-
-
-@hloscope.target(mesh={"X": 8}, args=("f32[8192,64]", "f32[8192@X,128]"))
-def whole_on_the_way(rows, x):
-    distances = constrained(jnp.exp(rows @ rows.T), P(None, None))
-    return distances @ x, jnp.argmax(distances, axis=1)
-
-
 @hloscope.target(mesh={"X": 8}, args=("f32[8192,64]", "f32[8192@X,128]"))
 def whole_on_purpose(rows, x):
     # hloscope: allow replicated-large-array: every device needs all distances
@@ -76,11 +27,6 @@ def how_many_of_each_part(x):
         return jax.lax.psum_scatter((own > 0).astype(jnp.int32), "X", tiled=True)
 
     return jax.shard_map(counts, in_specs=P("X"), out_specs=P("X"))(x)
-
-
-@hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), donate=0)
-def donated_in_vain(state):
-    return (state * 0.9).astype(jnp.bfloat16)
 
 
 @hloscope.target(

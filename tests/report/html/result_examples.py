@@ -13,8 +13,8 @@ from hloscope.base.errors import HloscopeError
 from hloscope.base.results import Shown
 from hloscope.contracts import all_reduce, only
 from hloscope.judge.baseline_files import write_baselines
-from hloscope.judge.baselines import baseline_of
-from hloscope.judge.checks import check_analysis, could_not_run
+from hloscope.judge.baselines import make_baseline
+from hloscope.judge.checks import check_analysis, make_failed_check
 from hloscope.measurement.model import (
     CalibratedFigure,
     CompareDocument,
@@ -87,7 +87,7 @@ def check(folder: Path) -> CheckReport:
     """Targets that pass, that break contract and baseline, of which not all is known, and that cannot run."""
     baseline = folder / "baseline.txt"
     contract = only(all_reduce("Y"))
-    write_baselines(baseline, [baseline_of(program(REDUCE), root=ROOT)])
+    write_baselines(baseline, [make_baseline(program(REDUCE), root=ROOT)])
     options = {"contract": contract, "baseline": baseline, "root": ROOT}
     slower = replace(program(REDUCE, GATHER, step=1.6), memory=replace(FITS, peak_bytes=3 * 2**30))
     plain = {"contract": None, "baseline": None, "root": ROOT}
@@ -96,7 +96,7 @@ def check(folder: Path) -> CheckReport:
         replace(check_analysis("step", slower, **options), place="pyproject.toml:12", seconds=2.0),
         replace(check_analysis("ring", program(OPAQUE), **{**plain, "contract": contract}), seconds=0.2),
         check_analysis("nothing", program(), **plain),
-        could_not_run("gone", "error: there is no f in /home/me/project/model.py\n   = fix: it has step"),
+        make_failed_check("gone", "error: there is no f in /home/me/project/model.py\n   = fix: it has step"),
         *(check_analysis(f"layer{number}", program(REDUCE), **options) for number in range(3)),
     )
     return CheckReport(checks=checks, root=ROOT, unused_baselines=(ROOT / "baselines" / "old.txt",), commit="a" * 40)

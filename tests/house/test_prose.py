@@ -1,0 +1,141 @@
+"""Docstrings and comments name a thing and begin with it, in English word order.
+
+What the package still had of the patterns of `OPENINGS` and `PHRASES` when the test came is listed by module; the list
+may only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from imports import ROOT, find_modules
+
+OPENINGS = re.compile(r"(What|How|Whether|Who)\b")
+"""First words of docstrings that describe a thing by a question about it."""
+PHRASES = re.compile(r"\b(is none|there are not|as far as|[Ss]omebody|[Nn]obody|but for|stands)\b")
+OFFENDERS = {
+    "hloscope.analysis.groups": 1,
+    "hloscope.analysis.meshes": 1,
+    "hloscope.analysis.model_parts": 3,
+    "hloscope.analysis.provenance": 3,
+    "hloscope.app.accepting": 4,
+    "hloscope.app.analyses": 2,
+    "hloscope.app.analyzing": 3,
+    "hloscope.app.checking": 9,
+    "hloscope.app.comparing": 3,
+    "hloscope.app.diffing": 1,
+    "hloscope.app.dumps": 4,
+    "hloscope.app.explaining": 2,
+    "hloscope.app.jobs": 8,
+    "hloscope.app.own_rules": 1,
+    "hloscope.app.presenting": 3,
+    "hloscope.app.pricing": 2,
+    "hloscope.app.recording": 1,
+    "hloscope.app.requests": 12,
+    "hloscope.app.verifying": 1,
+    "hloscope.base": 2,
+    "hloscope.base.calls": 12,
+    "hloscope.base.documents": 2,
+    "hloscope.base.errors": 6,
+    "hloscope.base.results": 2,
+    "hloscope.cli.accept": 2,
+    "hloscope.cli.programs": 1,
+    "hloscope.cli.rules": 1,
+    "hloscope.cli.running": 7,
+    "hloscope.cli.targets": 3,
+    "hloscope.compile.compiling": 1,
+    "hloscope.compile.dumps": 3,
+    "hloscope.compile.importing": 1,
+    "hloscope.compile.jax_private": 1,
+    "hloscope.compile.pool": 3,
+    "hloscope.compile.recording.checkpoints": 1,
+    "hloscope.compile.recording.guard": 11,
+    "hloscope.compile.recording.libraries": 1,
+    "hloscope.compile.recording.overlay": 6,
+    "hloscope.compile.recording.scripts": 2,
+    "hloscope.compile.recording.watching": 4,
+    "hloscope.compile.recording.writes": 1,
+    "hloscope.compile.sharding_change": 1,
+    "hloscope.cost.collectives": 1,
+    "hloscope.hlo.ir": 1,
+    "hloscope.measurement.profiles": 1,
+    "hloscope.model.analysis": 1,
+    "hloscope.model.capture": 1,
+    "hloscope.model.collectives": 3,
+    "hloscope.model.finding": 3,
+    "hloscope.model.reason": 1,
+    "hloscope.model.trial": 1,
+    "hloscope.plain_types": 2,
+    "hloscope.report.checks": 3,
+    "hloscope.report.comparing": 1,
+    "hloscope.report.diffs": 9,
+    "hloscope.report.graphs": 5,
+    "hloscope.report.html.analysis_page": 2,
+    "hloscope.report.html.measured_pages": 1,
+    "hloscope.report.html.pieces": 8,
+    "hloscope.report.html.predicted_pages": 2,
+    "hloscope.report.html.privacy": 2,
+    "hloscope.report.layout": 4,
+    "hloscope.report.pictures.arrays": 2,
+    "hloscope.report.pictures.meshes": 1,
+    "hloscope.report.price": 2,
+    "hloscope.report.renderer": 1,
+    "hloscope.report.sarif": 1,
+    "hloscope.report.timeline": 4,
+    "hloscope.report.trace": 1,
+    "hloscope.report.words": 3,
+    "hloscope.report.xplane": 2,
+    "hloscope.search.ranking": 1,
+    "hloscope.search.space": 1,
+    "hloscope.tpu.torus": 1,
+    "hloscope.verification.jaxpr_facts": 1,
+    "hloscope.verification.model": 1,
+    "hloscope.verification.running": 1,
+    "hloscope.why.matching": 1,
+    "hloscope.why.reshards": 1,
+    "hloscope.why.sentences": 1,
+    "hloscope.why.shardings": 1,
+}
+
+
+def find_prose(text: str) -> Iterator[str]:
+    """The docstrings of a file, those below assignments included, and its comments."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield " ".join(node.value.value.split())
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.lstrip("# ")
+
+
+def find_offences(text: str) -> list[str]:
+    """The openings and phrases in a file, each with the prose that it is in."""
+    prose = list(find_prose(text))
+    openings = [f"{words[:90]}" for words in prose if OPENINGS.match(words)]
+    return [*openings, *(f"{found[0]}: {words[:90]}" for words in prose for found in PHRASES.finditer(words))]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ('"""What a slice is."""', 1),
+        ('X = 1\n"""How far figures may grow."""', 1),
+        ("x = 1  # but for its last letter", 1),
+        ('"""The shape of a slice."""', 0),
+        ('x = "nobody"', 0),
+    ],
+)
+def test_prose_is_found(text: str, count: int) -> None:
+    assert len(find_offences(text)) == count
+
+
+def test_new_prose_begins_with_the_thing() -> None:
+    modules: dict[str, Path] = find_modules(ROOT)
+    found = {name: find_offences(path.read_text(encoding="utf-8")) for name, path in modules.items()}
+    assert {name: each for name, each in found.items() if len(each) > OFFENDERS.get(name, 0)} == {}
