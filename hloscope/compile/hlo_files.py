@@ -15,11 +15,12 @@ from typing import Any
 from hloscope.base.errors import HloParseError, TargetError, caret_excerpt
 from hloscope.base.protobuf import (
     WireError,
+    change_at_path,
     encode_field,
     encode_message,
     read_fields,
     read_packed_integers,
-    read_raw_fields,
+    read_varint,
 )
 from hloscope.base.units import format_bytes, format_capacity
 
@@ -48,10 +49,11 @@ def extract_module(data: bytes) -> bytes:
     """
     if not data.startswith(NAME_TAG):
         return data
-    digits = re.match(rb"[\x80-\xff]{0,9}[\x00-\x7f]?", data[1:11])
-    encoded = digits[0] if digits else b""
-    length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(encoded))
-    inner = data[1 + len(encoded) :][:length]
+    try:
+        length, begin = read_varint(data, len(NAME_TAG))
+    except WireError:
+        return data
+    inner = data[begin : begin + length]
     return inner if inner.startswith(NAME_TAG) and len(inner) == length else data
 
 
@@ -64,19 +66,9 @@ def upgrade_module(module: bytes) -> bytes:
     if not _OLD_GROUPS.search(module):
         return module
     try:
-        return _change_nested(
-            module, _COMPUTATIONS, lambda found: _change_nested(found, _INSTRUCTIONS, _upgrade_groups)
-        )
+        return change_at_path(module, (_COMPUTATIONS, _INSTRUCTIONS), _upgrade_groups)
     except WireError:
         return module
-
-
-def _change_nested(whole: bytes, wanted: int, change: Callable[[bytes], bytes]) -> bytes:
-    """A message with its nested messages of one field number changed."""
-    return b"".join(
-        encode_field(number, change(value)) if number == wanted and isinstance(value, bytes) else raw
-        for number, value, raw in read_raw_fields(whole)
-    )
 
 
 def _upgrade_groups(instruction: bytes) -> bytes:
