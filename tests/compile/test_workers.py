@@ -244,7 +244,7 @@ def one_slot(monkeypatch, tmp_path):
 def until_busy():
     """Waits for the one slot's worker to be at work, where no other process may end it any more."""
     while True:
-        with (pool._find_folder() / "slot-0.busy").open() as file:
+        with (pool._find_folder() / "slot-0").open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
