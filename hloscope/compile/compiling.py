@@ -147,8 +147,7 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
     asked = _make_request(program)
     kept, found = None, None
     if store is not None and "xla_dump_to" not in asked.options:
-        texts = program.texts
-        kept = make_cached_compile(store, program.name, asked, texts.plain, texts.located, versions)
+        kept = make_cached_compile(store, program.name, asked, versions)
         found = kept.get()
     return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked)
 
@@ -206,7 +205,7 @@ def _add_shardy(program: Lowered, found: CompiledProgram) -> CompiledProgram:
             is_whole = is_whole and is_final
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
-        if shardy is None or EXPANDED_OPERATIONS.search(program.texts.plain):
+        if shardy is None or EXPANDED_OPERATIONS.search(program.text):
             as_written, is_final = client.ask_propagation(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from hloscope.compile.operation_numbers import find_numbered_operations
 from hloscope.model.capture import ValueSharding
@@ -52,22 +52,8 @@ class ModuleEdit:
     result_count: int | None = None
 
 
-class ModuleTexts(NamedTuple):
-    """A module in three forms.
-
-    Attributes:
-        bytecode: With source places.
-        plain: As text without them.
-        located: As text with them.
-    """
-
-    bytecode: bytes
-    plain: str
-    located: str
-
-
-def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> ModuleTexts:
-    """A module with edited sharding constraints.
+def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> bytes:
+    """The bytecode of a module with edited sharding constraints.
 
     Raises:
         ValueError: An edit does not fit the module.
@@ -77,13 +63,11 @@ def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> Module
     parsed = jax_private.read_module_bytecode(module)
     with parsed.context:
         apply_edit(parsed, ModuleEdit(constraints=edits))
-        operation = parsed.operation
         try:
-            operation.verify()
+            parsed.operation.verify()
         except Exception as error:  # MLIR's own type differs by version
             raise ValueError(f"the edited module is invalid: {error}") from error
-        located = operation.get_asm(enable_debug_info=True)
-        return ModuleTexts(jax_private.write_module_bytecode(parsed), operation.get_asm(), located)
+        return jax_private.write_module_bytecode(parsed)
 
 
 def apply_edit(module: Any, edit: ModuleEdit) -> None:
@@ -92,22 +76,19 @@ def apply_edit(module: Any, edit: ModuleEdit) -> None:
     Raises:
         ValueError: The edit does not fit the module.
     """
+    from jaxlib.mlir import ir
+
     operations = find_numbered_operations(module) if edit.constraints else {}
     meshes = _find_mesh_axes(module)
     for change in edit.constraints:
         _constrain(operations, change, meshes)
     if edit.arguments or edit.results:
-        main = _find_main(module)
+        symbols = ir.SymbolTable(module.operation)
+        if "main" not in symbols:
+            raise ValueError("the module has no main function")
+        main = symbols["main"]
         _replace_shardings(main, "arg_attrs", dict(edit.arguments), edit.argument_count, meshes)
         _replace_shardings(main, "res_attrs", dict(edit.results), edit.result_count, meshes)
-
-
-def _find_main(module: Any) -> Any:
-    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-    found = [op for op in functions if str(op.attributes["sym_name"]).strip('"') == "main"]
-    if not found:
-        raise ValueError("the module has no main function")
-    return found[0]
 
 
 def _find_mesh_axes(module: Any) -> dict[str, frozenset[str]]:

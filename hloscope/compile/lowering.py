@@ -22,7 +22,7 @@ from hloscope.base.store import Store
 from hloscope.compile import client, jax_private
 from hloscope.compile.arguments import Call, build_call, build_out_shardings, explain_none_arguments
 from hloscope.compile.devices import bypass_trace_caches, make_mesh
-from hloscope.compile.edits import ModuleTexts, edit_constraints
+from hloscope.compile.edits import edit_constraints
 from hloscope.compile.importing import enter_modules_of, format_path, is_library
 from hloscope.compile.jax_private import LoweredFacts, rename_arguments, replace_in_this_thread
 from hloscope.compile.jax_targets import (
@@ -332,7 +332,8 @@ class Lowered:
         slice: The slice to compile it for.
         slice_chosen_by: `user` or `default`.
         strategy: The surroundings in which the trace succeeded.
-        edited: The module with other sharding constraints, to compile in place of `module`; None to compile `module`.
+        edited: The bytecode of the module with other sharding constraints, to compile in place of `module`; None to
+            compile `module`.
         layout: The device of each partition; None to decide it when compiling.
     """
 
@@ -347,21 +348,18 @@ class Lowered:
     slice: Slice
     slice_chosen_by: str
     strategy: _Strategy | None = None
-    edited: ModuleTexts | None = None
+    edited: bytes | None = None
     layout: DeviceLayout | None = None
 
     @property
-    def texts(self) -> ModuleTexts:
-        """The module that is compiled."""
-        if self.edited is not None:
-            return self.edited
-        module = self.module
-        return ModuleTexts(jax_private.write_bytecode(module), module.as_text(), module.as_text(debug_info=True))
+    def bytecode(self) -> bytes:
+        """The module that is compiled, with its source places."""
+        return jax_private.write_bytecode(self.module) if self.edited is None else self.edited
 
     @property
-    def bytecode(self) -> bytes:
-        """The same module as bytecode; no text is made for it."""
-        return jax_private.write_bytecode(self.module) if self.edited is None else self.edited.bytecode
+    def text(self) -> str:
+        """The same module as text without source places."""
+        return str(jax_private.read_module_bytecode(self.bytecode).operation.get_asm())
 
 
 def lower(
