@@ -142,7 +142,8 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
     require_libtpu(program.slice)
     versions = _find_versions(program.slice)
     stage(f"compiling for {program.slice.name}")
-    if _must_compile_here(program):
+    calls_back = program.slice.chip is None and jax_private.has_host_callbacks(program.module)
+    if program.slice.is_attached or calls_back:  # only this process has the devices or the Python functions
         return PendingCompile(program=program, versions=versions)
     asked = _make_request(program)
     kept, found = None, None
@@ -150,11 +151,6 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
         kept = make_cached_compile(store, program.name, asked, versions)
         found = kept.get()
     return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked)
-
-
-def _must_compile_here(program: Lowered) -> bool:
-    """Returns whether only this process can compile the program: it has the devices or the Python callbacks."""
-    return program.slice.is_attached or (program.slice.chip is None and jax_private.has_host_callbacks(program.module))
 
 
 def _compile_here(program: Lowered) -> CompiledProgram:

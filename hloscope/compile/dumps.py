@@ -182,7 +182,7 @@ def read_dump(folder: str | Path) -> Dump:
     """
     notes: list[str] = []
     root, files = Path(folder), list(_find_files(Path(folder), notes))
-    chosen = _choose_best_files(_match_files(files, _FINAL)) or _choose_best_files(_match_files(files, _PLAIN))
+    chosen = _choose_best_files(files, _FINAL) or _choose_best_files(files, _PLAIN)
     if not chosen:
         raise _make_no_modules_error(root, files, notes)
     modules = [_make_module(match, path, root) for match, path in chosen]
@@ -190,31 +190,19 @@ def read_dump(folder: str | Path) -> Dump:
     return Dump(folder=root, modules=tuple(modules), notes=tuple(notes))
 
 
-_Found = tuple[re.Match[str], Path]
-
-
-def _match_files(files: Iterable[Path], pattern: re.Pattern[str]) -> Iterator[_Found]:
-    for path in files:
-        match = pattern.fullmatch(path.name)
-        if match is not None:
-            yield match, path
-
-
-def _choose_best_files(found: Iterable[_Found]) -> list[_Found]:
+def _choose_best_files(files: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[re.Match[str], Path]]:
     """The most informative file of each module, the quickest to read first; an empty file only if it is alone."""
-    best: dict[tuple[Path, str], tuple[tuple[bool, bool, bool, bool], _Found]] = {}
-    for match, path in found:
-        groups = match.groupdict()
-        rank = (
-            _find_size(path) <= 0,
-            groups.get("stage", "after_codegen") != "after_codegen",
-            "pb" in groups["ending"],
-            groups["compressed"] is not None,
-        )
-        key = (path.parent, groups.get("module") or groups["name"])
-        if key not in best or rank < best[key][0]:
-            best[key] = rank, (match, path)
-    return [chosen for _, chosen in best.values()]
+
+    def rank(found: tuple[re.Match[str], Path]) -> tuple[bool, ...]:
+        match, path = found
+        is_early = match.groupdict().get("stage", "after_codegen") != "after_codegen"
+        return _find_size(path) <= 0, is_early, "pb" in match["ending"], match["compressed"] is not None
+
+    best: dict[tuple[Path, str], tuple[re.Match[str], Path]] = {}
+    matches = ((pattern.fullmatch(path.name), path) for path in files)
+    for match, path in sorted(((match, path) for match, path in matches if match is not None), key=rank):
+        best.setdefault((path.parent, match.groupdict().get("module") or match["name"]), (match, path))
+    return list(best.values())
 
 
 def _make_module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
@@ -419,12 +407,14 @@ def read_module_facts(module: DumpedModule, *, on_the_way: bool = True) -> Modul
     options = _read_text(module.beside("execution_options.txt"), _MOST_BYTES)
     devices = tuple(int(device) for device in _DEVICE.findall(options))
     header = _read_text(module.as_jax_lowered_it, _HEADER_BYTES)
+    # only the text before optimization keeps the meshes if JAX's own module is missing
+    earlier = _read_text(module.beside("before_optimizations.txt"), _HEADER_BYTES)
     partitions = _PARTITIONS.search(options) or _PARTITIONS.search(header)
     return ModuleFacts(
         slice=find_dumped_slice(module),
         device_ids=devices if sorted(devices) == list(range(len(devices))) else (),
         partitions=int(partitions[1] or partitions[2]) if partitions is not None else None,
-        meshes=tuple(dict.fromkeys((*find_shardy_meshes(header), *_find_earlier_meshes(module)))),
+        meshes=tuple(dict.fromkeys((*find_shardy_meshes(header), *find_shardy_meshes(earlier)))),
         memory_bytes=sum_assignment_memory(
             _read_text(module.beside(f"{module.on}after_optimizations-buffer-assignment.txt"))
         ),
@@ -432,11 +422,6 @@ def read_module_facts(module: DumpedModule, *, on_the_way: bool = True) -> Modul
         before_propagation=(_read_text(module.before_propagation) or None) if on_the_way else None,
         lowered=(_read_text(module.as_jax_lowered_it) or None) if on_the_way else None,
     )
-
-
-def _find_earlier_meshes(module: DumpedModule) -> Iterator[Mesh]:
-    """The meshes in the module before optimization: only its text keeps them if JAX's own module is missing."""
-    return find_shardy_meshes(_read_text(module.beside("before_optimizations.txt"), _HEADER_BYTES))
 
 
 def _read_text(path: Path | None, most: int = -1) -> str:

@@ -97,9 +97,9 @@ def _find_mesh_axes(module: Any) -> dict[str, frozenset[str]]:
 
     found = {}
     for op in module.body.operations:
-        if op.operation.name == "sdy.mesh":
-            axes = (sdy.MeshAxisAttr(axis).name for axis in sdy.MeshAttr(op.operation.attributes["mesh"]).axes)
-            found[str(op.operation.attributes["sym_name"]).strip('"')] = frozenset(map(str, axes))
+        if isinstance(op, sdy.MeshOp):
+            axes = (sdy.MeshAxisAttr(axis).name for axis in sdy.MeshAttr(op.mesh).axes)
+            found[op.sym_name.value] = frozenset(map(str, axes))
     return found
 
 

@@ -143,7 +143,8 @@ class _CostWalk:
             return sum(map(self._runs, calls)) if calls and op.index != self._module.main else 1.0
         if op.parent not in self._times:
             holder = self._module.ops[op.parent]
-            self._times[op.parent] = self._runs(holder) * (self._trips(holder) if _is_loop(holder) else 1)
+            is_loop = holder.kind == "stablehlo.while"
+            self._times[op.parent] = self._runs(holder) * (self._trips(holder) if is_loop else 1)
         return self._times[op.parent]
 
     def _trips(self, loop: ShardyOp) -> int:
@@ -214,10 +215,6 @@ class _CostWalk:
                     cut.setdefault(factors[0], set()).update(axes)
         devices = self._devices({axis for axes in cut.values() for axis in axes})
         return 2.0 * prod(rule.sizes) / devices, devices
-
-
-def _is_loop(op: ShardyOp) -> bool:
-    return op.kind == "stablehlo.while"
 
 
 def _find_dropped_axes(had: Axes, gets: Axes) -> Axes:

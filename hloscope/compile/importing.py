@@ -86,7 +86,7 @@ class _Part:
 
     Attributes:
         values: Returns its current values, by name.
-        change: Sets one of them; None for a value that did not exist.
+        change: Sets one of them.
     """
 
     values: Callable[[], Mapping[Any, Any]]
@@ -110,10 +110,9 @@ def _read_folder() -> dict[str, str]:
     return {}  # there is none any more
 
 
-def _change_folder(_: str, folder: str | None) -> None:
-    if folder is not None:
-        with suppress(OSError):
-            os.chdir(folder)
+def _change_folder(_: str, folder: str) -> None:
+    with suppress(OSError):
+        os.chdir(folder)
 
 
 def _read_settings() -> dict[str, Any]:
@@ -137,11 +136,10 @@ def _read_loggers() -> dict[logging.Logger, tuple[Any, ...]]:
     }
 
 
-def _change_logger(logger: logging.Logger, state: tuple[Any, ...] | None) -> None:
-    if state is not None:  # what has come since may stay
-        level, handlers, logger.propagate, logger.disabled = state
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
+def _change_logger(logger: logging.Logger, state: tuple[Any, ...]) -> None:
+    level, handlers, logger.propagate, logger.disabled = state
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
 
 
 def _read_handlers() -> dict[int, Any]:
@@ -150,8 +148,6 @@ def _read_handlers() -> dict[int, Any]:
 
 
 def _change_handler(number: int, handler: Any) -> None:
-    if handler is None:
-        return
     if number == getattr(signal, "SIGALRM", None):
         signal.setitimer(signal.ITIMER_REAL, 0)  # it was for the handler that goes
     with suppress(OSError, ValueError):
@@ -184,20 +180,14 @@ _UMASK = re.compile(r"^Umask:\s*([0-7]+)$", re.MULTILINE)
 _STATUS_BYTES = 256
 
 
-def _change_umask(_: str, mask: int | None) -> None:
-    if mask is not None:
-        os.umask(mask)
-
-
 def _read_arguments() -> dict[str, tuple[list[str], tuple[str, ...]]]:
     found = getattr(sys, "argv", None)
     return {} if found is None else {"": (found, tuple(found))}
 
 
-def _change_arguments(_: str, state: tuple[list[str], tuple[str, ...]] | None) -> None:
-    if state is not None:
-        sys.argv, entries = state
-        sys.argv[:] = entries
+def _change_arguments(_: str, state: tuple[list[str], tuple[str, ...]]) -> None:
+    sys.argv, entries = state
+    sys.argv[:] = entries
 
 
 def _read_hooks() -> dict[str, Any]:
@@ -218,7 +208,7 @@ def _read_random_numbers() -> dict[str, Any]:
 def _change_random_numbers(whose: str, state: Any) -> None:
     if whose == "python":
         random.setstate(state)
-    elif state is not None:
+    else:
         sys.modules["numpy.random"].set_state(state)
 
 
@@ -236,7 +226,7 @@ _PARTS = {
         values=lambda: {"": (tuple(warnings.filters), warnings.showwarning)},
         change=_change_warnings,
     ),
-    "umask": _Part(values=_read_umask, change=_change_umask),
+    "umask": _Part(values=_read_umask, change=lambda _, mask: os.umask(mask)),
     "arguments": _Part(values=_read_arguments, change=_change_arguments),
     "hooks": _Part(values=_read_hooks, change=lambda name, hook: setattr(sys, name, hook)),
     "recursion": _Part(
@@ -247,6 +237,8 @@ _PARTS = {
 _PARTS_OF_BLOCKS = ("path", "environment", "folder", "settings", "loggers", "silenced")
 _PARTS_OF_MODULES = ("path", "environment", "settings", "recursion")
 """The parts that modules change on import, which are changed again whenever the modules are used again."""
+_PARTS_WITH_NONE = ("environment", "settings")
+"""The parts in which None counts: a variable that did not exist. What has come since in any other part may stay."""
 PARTS_OF_ISOLATED_MODULES = (*_PARTS_OF_BLOCKS, "recursion")
 """The parts that are restored when modules are no longer used; the others stay until the call ends, for traces."""
 
@@ -278,7 +270,8 @@ def repeat_changes(made: ProcessState) -> None:
 
 def _apply_changes(part: str, changes: Mapping[Any, Any]) -> None:
     for name, value in changes.items():
-        _PARTS[part].change(name, value)
+        if value is not None or part in _PARTS_WITH_NONE:
+            _PARTS[part].change(name, value)
 
 
 def _find_differences(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import update_wrapper
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -178,12 +178,7 @@ def _make_sharding(before: Any, spec: ValueSharding, mesh: jax.sharding.Mesh | N
     if mesh is None:
         raise DoesNotApplyError("there is no mesh to shard over")
     memory_kind = getattr(before, "memory_kind", None)
-    return jax.sharding.NamedSharding(mesh, make_partition_spec(spec), memory_kind=memory_kind)
-
-
-def make_partition_spec(spec: ValueSharding) -> jax.sharding.PartitionSpec:
-    """A sharding as a JAX PartitionSpec."""
-    return jax.sharding.PartitionSpec(*(axes[0] if len(axes) == 1 else tuple(axes) or None for axes in spec))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec), memory_kind=memory_kind)
 
 
 def _make_abstract(leaf: Any, sharding: Any) -> Any:
@@ -241,15 +236,14 @@ def _replace_lists_by_modules(tree: Any) -> Any | None:
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
         return None
-    is_split = partial(_is_a, nnx.NodeStates)
+
+    def is_split(node: object) -> bool:
+        return isinstance(node, nnx.NodeStates)
+
     nodes, structure = jax.tree.flatten(tree, is_leaf=is_split)
     if not any(map(is_split, nodes)):
         return None
     return jax.tree.unflatten(structure, _rename_nodes(nnx, nodes))
-
-
-def _is_a(kind: type, value: object) -> bool:
-    return isinstance(value, kind)
 
 
 class _LeafMarker:
@@ -738,13 +732,10 @@ def _copy_function(function: Function) -> Function:
     """
     if not isinstance(function, FunctionType):
         return function
-    made = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
+    code, defaults = function.__code__, function.__defaults__
+    made = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
-    made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
-    made.__dict__.update(function.__dict__)
-    return made
+    return update_wrapper(made, function)
 
 
 @contextmanager

@@ -160,7 +160,7 @@ class _ModuleReader:
         """
         origin_name = _find_text(op.attributes, _ORIGIN_NAME)
         if origin_name is not None and op.name in _CONSTRAINTS:
-            sharding = self._layouts(op, len(op.results))[0][0]
+            sharding = self._layouts(op.attributes, len(op.results))[0][0]
             if _ASKS_NOTHING.search(str(op.attributes["sharding"])):
                 self._unasking.add(origin_name)
             elif sharding is not None:
@@ -233,8 +233,9 @@ class _ModuleReader:
 
     def _results(self, op: Any, index: int) -> Iterator[int]:
         count, constant = len(op.results), _read_whole_number(op)
-        origins = self._origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count)
-        rows = zip(op.results, self._layouts(op, count), origins, strict=True)
+        keys = ("sdy.result_sharding_origins", "sdy.sharding_origins")
+        asked = self._origins(op.attributes, keys, count)
+        rows = zip(op.results, self._layouts(op.attributes, count), asked, strict=True)
         for number, (result, layout, asked_by) in enumerate(rows):
             yield self._add(result, index, number, layout, origins=asked_by, whole_number=constant)
 
@@ -244,10 +245,10 @@ class _ModuleReader:
             name = self._locations.of(argument.location)[0] if op.name == _FUNCTION else None
             self._add(argument, index, number, layout, origins=asked_by, is_argument=True, region=region, name=name)
 
-    def _layouts(self, op: Any, count: int) -> list[_ValueLayout]:
-        """One for each result, from the attribute of this kind of operation."""
+    def _layouts(self, attributes: Any, count: int) -> list[_ValueLayout]:
+        """One for each of `count` values, from the attribute that holds them."""
         for key in _SHARDINGS:
-            attribute = _find_attribute(op.attributes, key)
+            attribute = _find_attribute(attributes, key)
             found: list[_ValueLayout] | None = (
                 None if attribute is None else self._once(_read_layouts, attribute, count)
             )
@@ -258,28 +259,22 @@ class _ModuleReader:
     def _argument_facts(self, op: Any, count: int) -> tuple[list[_ValueLayout], list[dict[str, str]]]:
         """Layouts and origins of the arguments of a block of `op`."""
         if op.name == _FUNCTION and "arg_attrs" in op.attributes:
-            layouts, origins = [], []
-            for given in op.attributes["arg_attrs"]:
-                sharding, asked_by = (
-                    _find_attribute(given, "sdy.sharding"),
-                    _find_attribute(given, "sdy.sharding_origins"),
-                )
-                found = None if sharding is None else self._once(_read_layouts, sharding, 1)
-                layouts.append(found[0] if found else _NO_LAYOUT)
-                origins.append({} if asked_by is None else self._once(_read_origins, asked_by))
-            return layouts, origins
+            each = list(op.attributes["arg_attrs"])
+            origins = [self._origins(given, ("sdy.sharding_origins",), 1)[0] for given in each]
+            return [self._layouts(given, 1)[0] for given in each], origins
         found = None
         if op.name == "stablehlo.while":
-            found = self._layouts(op, count)
+            found = self._layouts(op.attributes, count)
         elif op.name == "sdy.named_computation" and "in_shardings" in op.attributes:
             found = self._once(_read_layouts, op.attributes["in_shardings"], count)
         keys = ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins")
-        return [(sharding, ()) for sharding, _ in found or [_NO_LAYOUT] * count], self._origins(op, keys, count)
+        layouts: list[_ValueLayout] = [(sharding, ()) for sharding, _ in found or [_NO_LAYOUT] * count]
+        return layouts, self._origins(op.attributes, keys, count)
 
-    def _origins(self, op: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
+    def _origins(self, attributes: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
         """Origins of `count` values, under the first key that has them for all."""
         for key in keys:
-            attribute = _find_attribute(op.attributes, key)
+            attribute = _find_attribute(attributes, key)
             found = [] if attribute is None else self._once(_read_value_origins, attribute, count)
             if any(found):
                 return found
@@ -437,24 +432,17 @@ _Place = tuple[str | None, tuple[CodePlace, ...]]
 
 
 class _Locations:
-    """Reads locations, each once: thousands of operations share a few stacks, and stacks their outer parts.
+    """Reads locations, each stack once: thousands of operations share a few, and stacks their outer parts.
 
     JAX writes `loc("jit(f)/dot_general"(callsite("f"("model.py":10:24) at callsite(...))))`: a name around frames, of
     which each is a function's name around a file location.
     """
 
     def __init__(self) -> None:
-        self._read: dict[Any, _Place] = {}
         self._stacks: dict[Any, tuple[CodePlace, ...]] = {}
 
     def of(self, location: Any) -> _Place:
         """The name and the frames of a location, innermost first, down to hloscope's call of the program."""
-        key = location.attr  # locations themselves are hashed by identity
-        if key not in self._read:
-            self._read[key] = self._of(location)
-        return self._read[key]
-
-    def _of(self, location: Any) -> _Place:
         if type(location).__name__ == "FusedLoc":
             each = map(self.of, location.locations)
             return next((place for place in each if place[0]), (None, ()))
@@ -462,7 +450,7 @@ class _Locations:
         return location.name_str if named else None, _cut_to_user_frames(self._frames(location))
 
     def _frames(self, location: Any) -> tuple[CodePlace, ...]:
-        key = location.attr
+        key = location.attr  # locations themselves are hashed by identity
         if key not in self._stacks:
             self._stacks[key] = self._frames_of(location)
         return self._stacks[key]
