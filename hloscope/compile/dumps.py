@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from operator import attrgetter
 from pathlib import Path
@@ -129,21 +128,13 @@ class Dump:
     modules: tuple[DumpedModule, ...]
     notes: tuple[str, ...] = ()
 
-    @cached_property
-    def _of_name(self) -> dict[str, list[DumpedModule]]:
-        found: dict[str, list[DumpedModule]] = {}
-        for module in self.modules:
-            for name in module.names:
-                found.setdefault(name, []).append(module)
-        return found
-
     def named(self, name: str) -> DumpedModule:
         """The module with a name: its own, with or without `jit_`, its number, or its file.
 
         Raises:
             TargetError: There is no such module, or several.
         """
-        found = self._of_name.get(name.strip(), [])
+        found = [module for module in self.modules if name.strip() in module.names]
         exact = [module for module in found if module.name == name.strip()] or found
         if len(exact) == 1:
             return exact[0]
@@ -290,7 +281,8 @@ _AXIS = re.compile(r'\\?"(?P<name>(?:[^"\\]|\\.)+?)\\?"\s*=\s*(?P<size>\d+)')
 def find_shardy_meshes(text: str) -> Iterator[Mesh]:
     """The meshes in a text, in order, without axis types and without meshes that have no axes."""
     for match in _MESH.finditer(text):
-        yield from make_named_mesh(_parse_axes(match), _parse_integers(match["ids"]) if match["ids"] else None)
+        ids = tuple(map(int, re.findall(r"\d+", match["ids"] or "")))
+        yield from make_named_mesh(_parse_axes(match), ids or None)
 
 
 def count_shardy_mesh_devices(text: str) -> list[int]:
@@ -315,10 +307,6 @@ def make_named_mesh(axes: Sequence[tuple[str, int]], ids: tuple[int, ...] | None
 
 def _parse_axes(match: re.Match[str]) -> list[tuple[str, int]]:
     return [(axis["name"], int(axis["size"])) for axis in _AXIS.finditer(match["axes"])]
-
-
-def _parse_integers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
 # ---- the facts about a module in the other files of its dump: slice, mesh, memory, and earlier stages

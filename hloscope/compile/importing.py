@@ -347,7 +347,8 @@ class IsolatedModules:
             tops: The names that can be imported from these folders, from `top_names`.
         """
         top = name.partition(".")[0]
-        if top in _SHARED_MODULES or not (top in tops or any(_is_below(file, folder) for folder in self.folders)):
+        inside = any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in self.folders)
+        if top in _SHARED_MODULES or not (top in tops or inside):
             return False
         return not is_library(file)
 
@@ -459,10 +460,6 @@ def _read_stamp(file: str) -> _Stamp | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _is_below(file: str, folder: str) -> bool:
-    return file.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 _OWN = str(Path(__file__).parent.parent)

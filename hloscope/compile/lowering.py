@@ -65,25 +65,15 @@ class DoesNotApplyError(HloscopeError):
     """A change does not apply to a program."""
 
 
-def build_changed_call(
-    call: Call,
-    given: Sequence[Any],
-    seen: LoweredFacts,
-    results: Any,
-    mesh: jax.sharding.Mesh | None,
-    change: Resharding,
-) -> tuple[Any, list[Any]]:
+def build_changed_call(call: Call, original: Lowered, change: Resharding) -> tuple[Any, list[Any]]:
     """Builds the function to jit for a changed call, with its leaves.
 
     The function is unwrapped from its own `jax.jit`, whose shardings would contradict the new ones; donated arguments
     stay donated, and results keep the requested shardings.
 
     Args:
-        call: The traced call.
-        given: The sharding that each argument leaf was given.
-        seen: The facts of its lowering.
-        results: The structure of its results.
-        mesh: The mesh that the new specs name.
+        call: The call.
+        original: The program without the change.
         change: The change; its constraints are not applied here.
 
     Returns:
@@ -93,9 +83,10 @@ def build_changed_call(
         DoesNotApplyError: The program's leaves are not those of the change.
     """
     leaves, structure = jax.tree.flatten((call.args, dict(call.kwargs)))
-    if len(leaves) != len(seen.argument_avals) or len(given) != len(leaves):
+    seen, mesh = original.seen, original.mesh
+    if not len(leaves) == len(seen.argument_avals) == len(original.argument_shardings):
         raise DoesNotApplyError("the program's arguments do not match the leaves of its pytrees")
-    into = _apply_changes(_find_shardings(given, seen), change.arguments, mesh)
+    into = _apply_changes(_find_shardings(original), change.arguments, mesh)
     out_of = _apply_changes(seen.out_shardings, change.results, mesh)
     function, static = _unwrap_jit(call.function), dict(call.static)
 
@@ -105,36 +96,8 @@ def build_changed_call(
 
     flat.__name__ = flat.__qualname__ = getattr(function, "__name__", "flat")
     donated = tuple(index for index, gone in enumerate(seen.donated) if gone)
-    jitted = jax.jit(flat, donate_argnums=donated, out_shardings=jax.tree.unflatten(results, out_of))
+    jitted = jax.jit(flat, donate_argnums=donated, out_shardings=jax.tree.unflatten(original.module.out_tree, out_of))
     return jitted, [_make_abstract(leaf, sharding) for leaf, sharding in zip(leaves, into, strict=True)]
-
-
-def build_resharding_call(
-    given: Sequence[Any], seen: LoweredFacts, mesh: jax.sharding.Mesh | None, changes: Sequence[LeafChange]
-) -> tuple[Any, list[Any]]:
-    """Builds a program that only reshards arguments from their present shardings to those of changes.
-
-    Args:
-        given: The sharding that each argument leaf of the program was given.
-        seen: The facts of its lowering.
-        mesh: The mesh that the new specs name.
-        changes: The changes of the arguments to reshard.
-
-    Returns:
-        A jitted function of these arguments, and these.
-
-    Raises:
-        DoesNotApplyError: The program's leaves are not those of the changes.
-    """
-    before = _find_shardings(given, seen)
-    after = _apply_changes(before, changes, mesh)
-    places = [change.index for change in changes]
-
-    def moving(*arrays: Any) -> Any:
-        return tuple(map(_reshard, arrays, (after[place] for place in places)))
-
-    jitted = jax.jit(moving, out_shardings=tuple(after[place] for place in places))
-    return jitted, [_make_abstract(seen.argument_avals[place], before[place]) for place in places]
 
 
 def _reshard(array: Any, sharding: Any) -> Any:
@@ -143,10 +106,11 @@ def _reshard(array: Any, sharding: Any) -> Any:
     return jax.sharding.reshard(array, sharding) if jax.sharding.AxisType.Explicit in kinds else array
 
 
-def _find_shardings(given: Sequence[Any], seen: LoweredFacts) -> list[Any]:
+def _find_shardings(program: Lowered) -> list[Any]:
     """The sharding of each argument leaf: the program's own, or otherwise the given one."""
+    seen = program.seen
     own = {at: sharding for at, sharding in zip(seen.kept, seen.in_shardings, strict=True) if _is_sharding(sharding)}
-    return [own.get(index, sharding) for index, sharding in enumerate(given)]
+    return [own.get(index, sharding) for index, sharding in enumerate(program.argument_shardings)]
 
 
 def _unwrap_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -456,7 +420,15 @@ def lower_resharding(original: Lowered, changes: Sequence[LeafChange], *, store:
     Raises:
         HloscopeError: The changes cannot be made, or JAX refuses the program.
     """
-    jitted, leaves = build_resharding_call(original.argument_shardings, original.seen, original.mesh, changes)
+    before = _find_shardings(original)
+    after = _apply_changes(before, changes, original.mesh)
+    places = [change.index for change in changes]
+
+    def moving(*arrays: Any) -> Any:
+        return tuple(map(_reshard, arrays, (after[place] for place in places)))
+
+    jitted = jax.jit(moving, out_shardings=tuple(after[place] for place in places))
+    leaves = [_make_abstract(original.seen.argument_avals[place], before[place]) for place in places]
     facts = replace(original.facts, args=tuple(leaves), kwargs={}, static={}, out=None, donate=None)
     plan = replace(original.plan, slice=original.slice, notes=[])
     return lower(jitted, facts, name=f"{original.name}, moving arguments", plan=plan, store=store)
@@ -681,9 +653,7 @@ def _trace_and_lower(
         if changed is None:
             traced = _jit(call, mesh).trace(*call.args, **call.kwargs, **call.static)
         else:
-            before, change = changed
-            given, results = before.argument_shardings, before.module.out_tree
-            jitted, leaves = build_changed_call(call, given, before.seen, results, before.mesh, change)
+            jitted, leaves = build_changed_call(call, *changed)
             traced = jitted.trace(*leaves)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
         return _LoweredCall(_unwrap_lowered(lowered, call.name), traced, _read_shardings_of_leaves(call))

@@ -427,27 +427,20 @@ class _Task:
         self.is_wanted = True
         self.limit_s = limit_s
         self.is_late = False
-        self._waited_s = 0.0
-        self._waits_since: float | None = None
+        self.begun: float | None = None
+        self._given: float | None = None
 
     @property
     def waited_s(self) -> float:
-        """The time that it has waited for a process."""
-        since = self._waits_since
-        return self._waited_s + (0.0 if since is None else time.monotonic() - since)
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        self._waits_since = time.monotonic()
-        try:
-            yield
-        finally:
-            self._waited_s, self._waits_since = self.waited_s, None
+        """The time that it has waited for a process, from the beginning of its turn."""
+        now = time.monotonic()
+        return 0.0 if self.begun is None else (self._given or now) - self.begun
 
     def given(self, worker: Worker | None) -> None:
         """Notes the process that it runs in, None after it, and ends one that is no longer wanted."""
         with self._lock:
             self._worker = worker
+            self._given = self._given if worker is None else time.monotonic()
             if worker is not None and not self.is_wanted:
                 worker.kill()
 
@@ -562,6 +555,7 @@ class WorkerPool(Executor):
     def _run(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
         timer = threading.Timer(task.limit_s or 0.0, task.expire)
         timer.daemon = True
+        task.begun = time.monotonic()
         if task.limit_s is not None:
             timer.start()
         try:
@@ -577,8 +571,7 @@ class WorkerPool(Executor):
 
     def _answer(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
         while True:
-            with task.waiting():
-                worker = self._worker(environment, task)
+            worker = self._worker(environment, task)
             task.given(worker)
             try:
                 return worker.call(request)
