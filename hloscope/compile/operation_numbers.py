@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -101,7 +101,15 @@ def _find_named_operations(module: Any) -> list[Any] | None:
 
     if _has_like_a_mark(module):
         return None
-    named = [op for op in _walk_operations(module.operation) if isinstance(op.location, ir.NameLoc)]
+    named: list[Any] = []
+
+    def note(op: Any) -> Any:
+        if isinstance(op.location, ir.NameLoc):
+            named.append(op)
+        return ir.WalkResult.ADVANCE
+
+    for top in module.body.operations:
+        top.operation.walk(note, ir.WalkOrder.PRE_ORDER)
     return None if any(_PARTS in op.location.name_str for op in named) else named
 
 
@@ -132,17 +140,6 @@ def _has_like_a_mark(module: Any) -> bool:
         return False
     text = module.operation.get_asm(enable_debug_info=True, large_elements_limit=_FEW_ELEMENTS)
     return _LIKE_A_MARK_IN_TEXT.search(text) is not None
-
-
-def _walk_operations(op: Any) -> Iterator[Any]:
-    for block in _list_blocks(op):
-        for child in block.operations:
-            yield child.operation
-            yield from _walk_operations(child.operation)
-
-
-def _list_blocks(op: Any) -> Iterator[Any]:
-    return (block for region in op.regions for block in region.blocks)
 
 
 def read_identities(name: str) -> tuple[Identity, ...]:

@@ -100,17 +100,15 @@ class Slot:
 
 
 def count_slots() -> int:
-    """The number of workers that fit in this machine's memory, or that of `HLOSCOPE_MAX_WORKERS`."""
+    """The number of workers that fit in this machine's memory, or that of `HLOSCOPE_MAX_WORKERS`.
+
+    In a control group, such as a container's, its limit counts.
+    """
     chosen = os.environ.get("HLOSCOPE_MAX_WORKERS", "")
     if chosen.isdecimal() and int(chosen) > 0:
         return int(chosen)
-    return max(1, _find_memory_bytes() // BYTES_PER_WORKER)
-
-
-def _find_memory_bytes() -> int:
-    """The memory of this machine, or of the control group of this process, such as a container's."""
     machine = find_system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
-    return min((machine, *(group.limit for group in _find_memory_groups())))
+    return max(1, min((machine, *(group.limit for group in _find_memory_groups()))) // BYTES_PER_WORKER)
 
 
 def find_free_bytes() -> int:

@@ -169,13 +169,6 @@ def _asked_by_machinery(depth: int, *, choosing_too: bool = False) -> bool:
     return choosing_too or not (file.endswith(_CHOOSING_FILES) or any(folder in file for folder in _CHOOSING_FOLDERS))
 
 
-def _find_memory(pose: _Pose) -> dict[str, int]:
-    """The memory statistics of a device before anything runs on it."""
-    limit = pose.chip.usable_hbm_bytes_per_device
-    unused = ("bytes_in_use", "peak_bytes_in_use", "bytes_reserved", "largest_alloc_size", "num_allocs")
-    return {"bytes_limit": limit, "bytes_reservable_limit": limit, **dict.fromkeys(unused, 0)}
-
-
 def _find_calling_line(depth: int) -> str:
     """The line that runs the given number of frames up."""
     frame = sys._getframe(depth)
@@ -183,9 +176,12 @@ def _find_calling_line(depth: int) -> str:
 
 
 def _answer_memory_query(pose: _Pose, _: SliceDevice) -> Callable[[], dict[str, int]]:
+    """The `memory_stats` of a device before anything runs on it."""
     note = f"{_find_calling_line(3)} reads memory statistics, which show 0 bytes in use: nothing runs on the slice"
     pose.notes.append(note)
-    return lambda: _find_memory(pose)
+    limit = pose.chip.usable_hbm_bytes_per_device
+    unused = ("bytes_in_use", "peak_bytes_in_use", "bytes_reserved", "largest_alloc_size", "num_allocs")
+    return lambda: {"bytes_limit": limit, "bytes_reservable_limit": limit, **dict.fromkeys(unused, 0)}
 
 
 def _format_repr(pose: _Pose, known: SliceDevice) -> str:
