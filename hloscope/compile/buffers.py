@@ -191,16 +191,12 @@ def encode_peak(peak: HbmPeak, module: bytes) -> bytes:
     numbered = list(enumerate(told))
     lasting = [pair for pair in numbered if not pair[1].is_temporary]
     temporary = [pair for pair in numbered if pair[1].is_temporary]
-    found: list[_Field] = [
-        (_LOGICAL_BUFFERS, _encode_logical_buffer(number, buffer, ids)) for number, buffer in numbered
-    ]
+    found: list[_Field] = []
+    for number, buffer in numbered:
+        found.append((_LOGICAL_BUFFERS, _encode_logical_buffer(number, buffer, ids)))
     for index, (number, buffer) in enumerate(lasting):
-        found.append(
-            (
-                _ALLOCATIONS,
-                encode_message([*_encode_allocation(index, buffer), (9, _encode_assigned(number, 0, buffer))]),
-            )
-        )
+        allocation = [*_encode_allocation(index, buffer), (9, _encode_assigned(number, 0, buffer))]
+        found.append((_ALLOCATIONS, encode_message(allocation)))
     offsets = accumulate((buffer.bytes for _, buffer in temporary), initial=0)
     places = [
         (9, _encode_assigned(number, at, buffer)) for (number, buffer), at in zip(temporary, offsets, strict=False)

@@ -17,10 +17,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hloscope.base.environment import find_cell
 from hloscope.compile.client import count_interruptions
@@ -80,8 +79,7 @@ ProcessState = Mapping[str, Mapping[Any, Any]]
 """The parts of a process that user code may change: the values of each part by their own names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(NamedTuple):
     """A part of the process's state.
 
     Attributes:
@@ -90,7 +88,7 @@ class _Part:
     """
 
     values: Callable[[], Mapping[Any, Any]]
-    change: Callable[[Any, Any], None]
+    change: Callable[[Any, Any], object]
 
 
 def _change_path(_: str, entries: tuple[str, ...]) -> None:
@@ -213,26 +211,19 @@ def _change_random_numbers(whose: str, state: Any) -> None:
 
 
 _PARTS = {
-    "path": _Part(values=lambda: {"": tuple(sys.path)}, change=_change_path),
-    "environment": _Part(values=lambda: dict(os.environ), change=_change_variable),
-    "folder": _Part(values=_read_folder, change=_change_folder),
-    "settings": _Part(values=_read_settings, change=_change_setting),
-    "loggers": _Part(values=_read_loggers, change=_change_logger),
-    "silenced": _Part(
-        values=lambda: {"": logging.root.manager.disable}, change=lambda _, level: logging.disable(level)
-    ),
-    "handlers": _Part(values=_read_handlers, change=_change_handler),
-    "warnings": _Part(
-        values=lambda: {"": (tuple(warnings.filters), warnings.showwarning)},
-        change=_change_warnings,
-    ),
-    "umask": _Part(values=_read_umask, change=lambda _, mask: os.umask(mask)),
-    "arguments": _Part(values=_read_arguments, change=_change_arguments),
-    "hooks": _Part(values=_read_hooks, change=lambda name, hook: setattr(sys, name, hook)),
-    "recursion": _Part(
-        values=lambda: {"": sys.getrecursionlimit()}, change=lambda _, limit: sys.setrecursionlimit(limit)
-    ),
-    "random numbers": _Part(values=_read_random_numbers, change=_change_random_numbers),
+    "path": _Part(lambda: {"": tuple(sys.path)}, _change_path),
+    "environment": _Part(lambda: dict(os.environ), _change_variable),
+    "folder": _Part(_read_folder, _change_folder),
+    "settings": _Part(_read_settings, _change_setting),
+    "loggers": _Part(_read_loggers, _change_logger),
+    "silenced": _Part(lambda: {"": logging.root.manager.disable}, lambda _, level: logging.disable(level)),
+    "handlers": _Part(_read_handlers, _change_handler),
+    "warnings": _Part(lambda: {"": (tuple(warnings.filters), warnings.showwarning)}, _change_warnings),
+    "umask": _Part(_read_umask, lambda _, mask: os.umask(mask)),
+    "arguments": _Part(_read_arguments, _change_arguments),
+    "hooks": _Part(_read_hooks, lambda name, hook: setattr(sys, name, hook)),
+    "recursion": _Part(lambda: {"": sys.getrecursionlimit()}, lambda _, limit: sys.setrecursionlimit(limit)),
+    "random numbers": _Part(_read_random_numbers, _change_random_numbers),
 }
 _PARTS_OF_BLOCKS = ("path", "environment", "folder", "settings", "loggers", "silenced")
 _PARTS_OF_MODULES = ("path", "environment", "settings", "recursion")
@@ -468,9 +459,8 @@ _STANDARD = str(Path(contextlib.__file__).parent)
 
 def is_library(filename: str) -> bool:
     """Returns whether a source file belongs to Python, a package or hloscope."""
-    return (
-        filename.startswith(("<frozen", _OWN, _STANDARD)) or "site-packages" in filename or "dist-packages" in filename
-    )
+    is_installed = "site-packages" in filename or "dist-packages" in filename
+    return is_installed or filename.startswith(("<frozen", _OWN, _STANDARD))
 
 
 def format_path(filename: str) -> str:

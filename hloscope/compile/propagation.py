@@ -248,12 +248,10 @@ class _ModuleReader:
     def _layouts(self, attributes: Any, count: int) -> list[_ValueLayout]:
         """One for each of `count` values, from the attribute that holds them."""
         for key in _SHARDINGS:
-            attribute = _find_attribute(attributes, key)
-            found: list[_ValueLayout] | None = (
-                None if attribute is None else self._once(_read_layouts, attribute, count)
-            )
-            if found is not None:
-                return found
+            if key in attributes:
+                found: list[_ValueLayout] | None = self._once(_read_layouts, attributes[key], count)
+                if found is not None:
+                    return found
         return [_NO_LAYOUT] * count
 
     def _argument_facts(self, op: Any, count: int) -> tuple[list[_ValueLayout], list[dict[str, str]]]:
