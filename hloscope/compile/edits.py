@@ -7,49 +7,18 @@ module apply to another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from hloscope.compile import jax_private
 from hloscope.compile.operation_numbers import find_numbered_operations
+from hloscope.compile.sharding_change import ConstraintEdit, ModuleEdit
 from hloscope.model.capture import ValueSharding
 
 _CONSTRAINT = "sdy.sharding_constraint"
 _SHARDING = "sdy.sharding"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintEdit:
-    """One sharding constraint that is dropped, set or added.
-
-    Attributes:
-        operation: The number of the constraint, or of the operation before which one is added.
-        operand: The operand that gets a constraint; None if `operation` is the constraint itself.
-        sharding: The requested sharding; None drops the constraint.
-    """
-
-    operation: int
-    operand: int | None = None
-    sharding: ValueSharding | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleEdit:
-    """Other shardings for a module.
-
-    Attributes:
-        arguments: By the number of the argument.
-        results: By the number of the result; None leaves it open.
-        constraints: The edits of sharding constraints.
-        argument_count: The number of arguments that count, at the end of the module's: tokens of ordered effects come
-            before them. None for all.
-        result_count: The same for results.
-    """
-
-    arguments: tuple[tuple[int, ValueSharding], ...] = ()
-    results: tuple[tuple[int, ValueSharding | None], ...] = ()
-    constraints: tuple[ConstraintEdit, ...] = ()
-    argument_count: int | None = None
-    result_count: int | None = None
 
 
 def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> bytes:
@@ -58,8 +27,6 @@ def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> bytes:
     Raises:
         ValueError: An edit does not fit the module.
     """
-    from hloscope.compile import jax_private
-
     parsed = jax_private.read_module_bytecode(module)
     with parsed.context:
         apply_edit(parsed, ModuleEdit(constraints=edits))
@@ -76,8 +43,6 @@ def apply_edit(module: Any, edit: ModuleEdit) -> None:
     Raises:
         ValueError: The edit does not fit the module.
     """
-    from jaxlib.mlir import ir
-
     operations = find_numbered_operations(module) if edit.constraints else {}
     meshes = _find_mesh_axes(module)
     for change in edit.constraints:
@@ -93,20 +58,21 @@ def apply_edit(module: Any, edit: ModuleEdit) -> None:
 
 def _find_mesh_axes(module: Any) -> dict[str, frozenset[str]]:
     """The axes of each mesh of the module, by its symbol."""
-    from jaxlib.mlir.dialects import sdy
-
     found = {}
     for op in module.body.operations:
         if isinstance(op, sdy.MeshOp):
-            axes = (sdy.MeshAxisAttr(axis).name for axis in sdy.MeshAttr(op.mesh).axes)
-            found[op.sym_name.value] = frozenset(map(str, axes))
+            found[op.sym_name.value] = frozenset(read_mesh(op.mesh))
     return found
+
+
+def read_mesh(attribute: Any) -> dict[str, int]:
+    """The size of each axis by name."""
+    axes = (sdy.MeshAxisAttr(axis) for axis in sdy.MeshAttr(attribute).axes)
+    return {str(axis.name): int(axis.size) for axis in axes}
 
 
 def _make_sharding(sharding: ValueSharding, meshes: Mapping[str, frozenset[str]]) -> Any:
     """A sharding with all dimensions closed, over the first mesh that has its axes."""
-    from jaxlib.mlir import ir
-
     axes = {axis.partition(":")[0] for here in sharding for axis in here}
     symbol = next((name for name, known in meshes.items() if known and axes <= known), None)
     if symbol is None:
@@ -121,9 +87,6 @@ def _make_axis(axis: str) -> str:
 
 
 def _constrain(operations: Mapping[int, Any], change: ConstraintEdit, meshes: Mapping[str, frozenset[str]]) -> None:
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import sdy
-
     op = operations.get(change.operation)
     if op is None:
         raise ValueError(f"the module has no operation {change.operation}")
@@ -154,8 +117,6 @@ def _replace_shardings(
     meshes: Mapping[str, frozenset[str]],
 ) -> None:
     """Replaces the shardings of arguments or results; None removes a sharding."""
-    from jaxlib.mlir import ir
-
     if not shardings:
         return
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -48,12 +48,8 @@ from hloscope.compile.multislice import simulate_hybrid_meshes
 from hloscope.compile.sharding_change import LeafChange, Resharding, SizeChange
 from hloscope.compile.simulated_slice import find_posed_slice, list_pose_notes
 from hloscope.compile.target import TargetFacts
-from hloscope.model.capture import DeviceLayout
+from hloscope.model.capture import DeviceLayout, ValueSharding
 from hloscope.tpu.slices import Slice, find_smallest_slice
-
-if TYPE_CHECKING:
-    from hloscope.model.capture import ValueSharding
-
 
 # ---- A second trace of a program with other shardings of its arguments and results, by their flat positions
 

@@ -20,8 +20,9 @@ from jaxlib.mlir.dialects import sdy
 
 from hloscope.base.environment import is_launcher
 from hloscope.compile import jax_private
-from hloscope.compile.edits import ModuleEdit, apply_edit
+from hloscope.compile.edits import apply_edit, read_mesh
 from hloscope.compile.operation_numbers import number_operations, read_identities, strip_numbers
+from hloscope.compile.sharding_change import ModuleEdit
 from hloscope.model.capture import Axes, CodePlace, ShardingRule, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
@@ -183,7 +184,7 @@ class _ModuleReader:
         main = next(
             (made.index for made in functions if made.symbol == _MAIN), functions[0].index if functions else None
         )
-        meshes = [_read_mesh(op.attributes["mesh"]) for op in top if op.name == "sdy.mesh"]
+        meshes = [read_mesh(op.attributes["mesh"]) for op in top if op.name == "sdy.mesh"]
         return ShardyModule(
             mesh=max(meshes, key=lambda sizes: prod(sizes.values()), default={}),
             ops=tuple(_add_caller_places(self._ops, self._holders)),
@@ -358,12 +359,6 @@ def _list_axis_references(attribute: Any) -> list[Any]:
     inside = str(attribute).removeprefix("#sdy<axis_ref_list{").removesuffix("}>")
     sharding = ir.Attribute.parse(f"#sdy.sharding<@mesh, [{{{inside}}}]>", attribute.context)
     return list(sdy.DimensionShardingAttr(sdy.TensorShardingAttr(sharding).dimension_shardings[0]).axes)
-
-
-def _read_mesh(attribute: Any) -> dict[str, int]:
-    """The size of each axis by name."""
-    axes = (sdy.MeshAxisAttr(axis) for axis in sdy.MeshAttr(attribute).axes)
-    return {str(axis.name): int(axis.size) for axis in axes}
 
 
 def _read_rule(attribute: Any) -> ShardingRule:

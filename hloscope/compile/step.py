@@ -26,8 +26,8 @@ from hloscope.base.environment import is_launcher
 from hloscope.base.errors import CompileError, HbmError, HloscopeError, Option, SliceError, say
 from hloscope.compile import operation_numbers
 from hloscope.compile.buffers import find_hbm_peak
-from hloscope.compile.edits import ModuleEdit
 from hloscope.compile.estimates import Estimate, estimate_cost
+from hloscope.compile.sharding_change import ModuleEdit
 from hloscope.model.capture import CompiledProgram, CompileRequest, DeviceLayout, ShardyModule
 from hloscope.tpu.slices import Slice, parse_slice
 
