@@ -81,6 +81,20 @@ def read_raw_fields(data: bytes) -> Iterator[tuple[int, WireValue, bytes]]:
         yield number, value, data[begin:at]
 
 
+def read_at_path(message: bytes, path: tuple[int, ...]) -> Iterator[bytes]:
+    """Reads the strings, or nested messages, at a path of field numbers, in order.
+
+    Raises:
+        WireError: It is not a message, or is cut off.
+    """
+    if not path:
+        yield message
+        return
+    for number, value in read_fields(message):
+        if number == path[0] and isinstance(value, bytes):
+            yield from read_at_path(value, path[1:])
+
+
 def change_at_path(message: bytes, path: tuple[int, ...], change: Callable[[bytes], bytes]) -> bytes:
     """A message with the strings, or nested messages, at a path of field numbers changed; all other bytes are kept.
 

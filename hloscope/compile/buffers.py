@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hloscope.base.protobuf import encode_message, read_fields
+from hloscope.base.protobuf import encode_message, read_at_path, read_fields
 from hloscope.model.capture import BufferValue, HbmPeak, LiveBuffer
 
 _MOST_CHARS = 1 << 28
@@ -233,13 +233,10 @@ def _encode_assigned(number: int, offset: int, buffer: LiveBuffer) -> bytes:
 def _find_ids(module: bytes, wanted: Collection[str]) -> dict[str, int]:
     """The numbers of instructions, by name."""
     found: dict[str, int] = {}
-    for number, computation in read_fields(module):
-        if number == _COMPUTATIONS and isinstance(computation, bytes):
-            for kind, instruction in read_fields(computation):
-                if kind == _INSTRUCTIONS and isinstance(instruction, bytes):
-                    name, own = _read_name_and_id(instruction)
-                    if name in wanted:
-                        found[name] = own
+    for instruction in read_at_path(module, (_COMPUTATIONS, _INSTRUCTIONS)):
+        name, own = _read_name_and_id(instruction)
+        if name in wanted:
+            found[name] = own
     return found
 
 
