@@ -269,9 +269,7 @@ def build_out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -
     """
     leaves, structure = jax.tree.flatten(result)
     names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(result)]
-    asked = [out] if isinstance(out, str | jax.sharding.PartitionSpec | jax.sharding.Sharding) else None
-    if asked is None:
-        asked = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.PartitionSpec))
+    asked = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.PartitionSpec))
     if len(asked) != len(leaves):
         shown = ", ".join(f"{name} {jax.typeof(leaf)}" for name, leaf in zip(names[:6], leaves, strict=False))
         raise NotationError(

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 # ---- the limit on workers per machine, across all processes of a user: each worker takes a slot, a locked file
 #
 # The owner of a worker holds the lock while the worker runs a step. Between steps the slot is unlocked, and its file
-# names the process: whoever finds every slot taken ends such a worker and takes its place.
+# names the process: another process that finds every slot taken ends that worker and takes its place.
 
 BYTES_PER_WORKER = 2 << 30
 """The memory assumed for a process with JAX, libtpu and a compile of some size."""
@@ -108,7 +108,7 @@ def count_slots() -> int:
     if chosen.isdecimal() and int(chosen) > 0:
         return int(chosen)
     machine = find_system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
-    return max(1, min((machine, *(group.limit for group in _find_memory_groups()))) // BYTES_PER_WORKER)
+    return max(1, min((machine, *(limit for limit, _ in _find_memory_limits()))) // BYTES_PER_WORKER)
 
 
 def find_free_bytes() -> int:
@@ -116,14 +116,7 @@ def find_free_bytes() -> int:
     free = find_system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
     with suppress(OSError, ValueError, IndexError):
         free = max(free, 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]))
-    return max(0, min((free, *(group.limit - group.used for group in _find_memory_groups()))))
-
-
-class _MemoryGroup(NamedTuple):
-    """A control group with a limit; bytes. Reclaimable memory, such as cached files, does not count as used."""
-
-    limit: int
-    used: int
+    return max(0, min((free, *(unused for _, unused in _find_memory_limits()))))
 
 
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -141,16 +134,19 @@ def _find_group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
             yield from ((place, not kinds) for place in (folder, *folder.parents) if place.is_relative_to(root))
 
 
-def _find_memory_groups() -> Iterator[_MemoryGroup]:
-    """The control groups of this process that limit its memory."""
+def _find_memory_limits() -> Iterator[tuple[int, int]]:
+    """The limit of each control group of this process that limits its memory, and the bytes of it that are not used.
+
+    Reclaimable memory, such as cached files, does not count as used.
+    """
     for folder, is_v2 in _find_group_folders("memory"):
         names = ("memory.max", "memory.current", "inactive_file")
         older = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         limit, used, given_back = names if is_v2 else older
         with suppress(OSError, ValueError):  # not visible in this container; `max` is no number
             statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            reclaimable = int(statistics.get(given_back, 0))
-            yield _MemoryGroup(int((folder / limit).read_text()), int((folder / used).read_text()) - reclaimable)
+            most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+            yield most, most - taken + int(statistics.get(given_back, 0))
 
 
 def count_cores() -> int:
