@@ -549,8 +549,8 @@ def _take_traced(
     if platforms and not plan.is_real and "tpu" not in platforms:
         plan.notes.append(
             f"the program was lowered for {' and '.join(platforms)}: where it depends on the platform, it has that "
-            "one's "
-            "branch; for the TPU's, use jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function itself"
+            "one's branch; for the TPU's, use jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function "
+            "itself"
         )
     seen = jax_private.read_lowered_facts(module)
     if plan.slice is None:

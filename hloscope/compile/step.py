@@ -55,13 +55,8 @@ class CapturedStderr:
         return tuple(dict.fromkeys(shown(match.group(1))[:_DIAGNOSTIC_CHARS] for match in found if match))
 
 
-_readable_in_place: list[bool] = []
-"""Not empty if descriptor 2 is a file that can be read back."""
-
-
-def mark_stderr_readable() -> None:
-    """Marks descriptor 2 of this process as a file that another process reads too."""
-    _readable_in_place.append(True)
+is_stderr_readable = False
+"""Set in a worker whose descriptor 2 is a file that its owner reads too."""
 
 
 @contextmanager
@@ -73,7 +68,7 @@ def capture_stderr() -> Iterator[CapturedStderr]:
     """
     captured = CapturedStderr()
     _flush()
-    with nullcontext(2) if _readable_in_place else _redirect_stderr() as descriptor:
+    with nullcontext(2) if is_stderr_readable else _redirect_stderr() as descriptor:
         start = 0 if descriptor is None else os.lseek(descriptor, 0, os.SEEK_END)
         try:
             yield captured

@@ -29,9 +29,9 @@ def main() -> None:
     os.register_at_fork(after_in_child=answers.close)  # else the end of this process is not seen before that one's
     end_with_parent(int(sys.argv[1]))
     if sys.argv[3]:
-        from hloscope.compile.step import mark_stderr_readable
+        from hloscope.compile import step
 
-        mark_stderr_readable()
+        step.is_stderr_readable = True
     with suppress(Exception):  # whatever is missing here is reported by the step that needs it
         if sys.argv[2]:
             from hloscope.compile.step import warm_up_compiler
