@@ -145,15 +145,9 @@ def _unpack(body: bytes, places: _Places) -> CompiledProgram | None:
     partitioned = None if compiled.partitioned is None else move_hlo_places(compiled.partitioned, moves)
     if text is None or (partitioned is None) != (compiled.partitioned is None):
         return None
-    return replace(
-        compiled,
-        text=text,
-        partitioned=partitioned,
-        shardy=None if compiled.shardy is None else move_places(compiled.shardy, moves),
-        shardy_as_written=None
-        if compiled.shardy_as_written is None
-        else move_places(compiled.shardy_as_written, moves),
-    )
+    stages = (compiled.shardy, compiled.shardy_as_written)
+    shardy, as_written = (None if stage is None else move_places(stage, moves) for stage in stages)
+    return replace(compiled, text=text, partitioned=partitioned, shardy=shardy, shardy_as_written=as_written)
 
 
 _Place = tuple[str, int, int]

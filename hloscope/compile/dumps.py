@@ -260,12 +260,8 @@ def _make_no_modules_error(folder: Path, files: Sequence[Path], notes: Sequence[
             "or the final modules were left out of the dump",
             fix="dump again, and let the compile finish",
         )
-    count = (
-        f"it contains {pluralize(len(files), 'file')}, none with the name that XLA gives a final module"
-        if files
-        else None
-    )
-    why = "; ".join([count or "it is empty", *notes])
+    count = f"it contains {pluralize(len(files), 'file')}, none with the name that XLA gives a final module"
+    why = "; ".join([count if files else "it is empty", *notes])
     return TargetError(f"{folder} contains no compiled module", why=why, fix=fix)
 
 

@@ -171,12 +171,8 @@ class _CostWalk:
 
     def _local_bytes(self, value: ShardyValue, sharding: ValueSharding | None = None) -> float:
         cut = sharding if sharding is not None else value.sharding or ()
-        return (
-            prod(value.shape)
-            * _count_bits(value.element_type)
-            / 8
-            / self._devices(axis for axes in cut for axis in axes)
-        )
+        devices = self._devices(axis for axes in cut for axis in axes)
+        return prod(value.shape) * _count_bits(value.element_type) / 8 / devices
 
     def _summed(self, op: ShardyOp) -> float:
         """The bytes of an all-reduce; half of them if its only reader takes a part, as for a reduce-scatter."""
@@ -206,10 +202,8 @@ class _CostWalk:
         if rule is None or len(rule.operands) != len(op.operands):
             return 0.0, 1
         cut: dict[int, set[str]] = {}
-        for index, mapping in (
-            *zip(op.operands, rule.operands, strict=True),
-            *zip(op.results, rule.results, strict=True),
-        ):
+        rows = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
+        for index, mapping in rows:
             for axes, factors in zip(self._value(index).sharding or (), mapping, strict=False):
                 if factors:
                     cut.setdefault(factors[0], set()).update(axes)
