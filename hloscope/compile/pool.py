@@ -205,7 +205,7 @@ def _find_folder() -> Path | None:
     try:
         import fcntl  # noqa: F401
 
-        folder = Path(tempfile.gettempdir()) / f"hloscope-workers-{os.getuid()}"
+        folder = Path(tempfile.gettempdir()) / f"hloscope-slots-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except (ImportError, AttributeError, OSError):
