@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from operator import attrgetter
 from pathlib import Path
 
 from hloscope.base.errors import Option, SliceError, TargetError, say
@@ -190,10 +189,15 @@ def _choose_best_files(files: Iterable[Path], pattern: re.Pattern[str]) -> list[
         return _find_size(path) <= 0, is_early, "pb" in match["ending"], match["compressed"] is not None
 
     best: dict[tuple[Path, str], tuple[re.Match[str], Path]] = {}
-    matches = ((pattern.fullmatch(path.name), path) for path in files)
-    for match, path in sorted(((match, path) for match, path in matches if match is not None), key=rank):
+    matches = [(match, path) for path in files if (match := pattern.fullmatch(path.name)) and _can_be_read(path)]
+    for match, path in sorted(matches, key=rank):
         best.setdefault((path.parent, match.groupdict().get("module") or match["name"]), (match, path))
     return list(best.values())
+
+
+def _can_be_read(path: Path) -> bool:
+    """Returns whether a file is not a pipe, on which reading would wait for ever."""
+    return path.is_file() or path.is_symlink()
 
 
 def _make_module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
@@ -221,29 +225,23 @@ def _find_platform(groups: dict[str, str | None]) -> str | None:
 
 def _find_files(folder: Path, notes: list[str]) -> Iterator[Path]:
     """The files in a folder and its subfolders, except the folders that XLA makes for one module; each folder once."""
+
+    def note(error: OSError) -> None:
+        if Path(error.filename) == folder:
+            raise TargetError(
+                f"the folder {folder} cannot be read", why=error.strerror, fix="check its permissions"
+            ) from None
+        notes.append(f"the folder {Path(error.filename).relative_to(folder)} cannot be read: {error.strerror}")
+
     seen: set[tuple[int, int]] = set()
-    waiting = [(folder, 0)]
-    while waiting:
-        here, depth = waiting.pop()
-        try:
-            status = here.stat()
-            entries = sorted(os.scandir(here), key=attrgetter("name"))
-        except OSError as error:
-            if here == folder:
-                raise TargetError(
-                    f"the folder {folder} cannot be read", why=error.strerror, fix="check its permissions"
-                ) from None
-            notes.append(f"the folder {here.relative_to(folder)} cannot be read: {error.strerror}")
-            continue
+    for here, folders, names in os.walk(folder, onerror=note, followlinks=True):
+        status, depth = os.stat(here), len(Path(here).relative_to(folder).parts)
+        is_deeper = depth < _DEEPEST and (status.st_dev, status.st_ino) not in seen
+        folders[:] = sorted(name for name in folders if is_deeper and not _MODULES_OWN_FOLDER.fullmatch(name))
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        for entry in entries:
-            if not entry.is_dir():
-                if entry.is_file() or entry.is_symlink():  # no pipes, on which reading would wait for ever
-                    yield Path(entry.path)
-            elif not _MODULES_OWN_FOLDER.fullmatch(entry.name) and depth < _DEEPEST:
-                waiting.append((Path(entry.path), depth + 1))
+        yield from (Path(here, name) for name in sorted(names))
 
 
 def _make_no_modules_error(folder: Path, files: Sequence[Path], notes: Sequence[str]) -> TargetError:
