@@ -100,7 +100,6 @@ _MANUAL = "sdy.manual_computation"
 _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
 """The attributes with the shardings of an operation's results, in the order of precedence."""
 _NO_LAYOUT: _ValueLayout = (None, ())
-_DEEPEST_CALL = 64
 _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
 
 
@@ -117,25 +116,24 @@ def _add_caller_places(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
     for op in ops:
         if op.kind == "func.call" and op.symbol:
             calls.setdefault(op.symbol, op)
-    full: dict[int, ShardyOp] = {}
 
-    def placed(op: ShardyOp, depth: int = 0) -> ShardyOp:
-        if op.index not in full:
-            holder = None if holders[op.index] is None else ops[holders[op.index] or 0]
-            is_manual = holder is not None and holder.kind == _MANUAL
-            call = holder if is_manual or holder is None else calls.get(holder.symbol or "")
-            found = op
-            if call is not None and depth < _DEEPEST_CALL:
-                outer = placed(call, depth + 1)
-                if is_manual:
-                    outer = replace(outer, identity=(), source=())
-                name = "/".join(part for part in (outer.op_name, op.op_name) if part)
-                identity = (*outer.identity, *op.identity)
-                found = replace(op, op_name=name or None, identity=identity, source=(*op.source, *outer.source))
-            full[op.index] = found
-        return full[op.index]
+    @cache
+    def place(index: int) -> ShardyOp:
+        op, at = ops[index], holders[index]
+        if at is None:
+            return op
+        is_manual = ops[at].kind == _MANUAL
+        call = ops[at] if is_manual else calls.get(ops[at].symbol or "")
+        if call is None:
+            return op
+        outer = place(call.index)
+        if is_manual:
+            outer = replace(outer, identity=(), source=())
+        name = "/".join(part for part in (outer.op_name, op.op_name) if part)
+        identity = (*outer.identity, *op.identity)
+        return replace(op, op_name=name or None, identity=identity, source=(*op.source, *outer.source))
 
-    return (placed(op) for op in ops)
+    return map(place, range(len(ops)))
 
 
 class _ModuleReader:
