@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
@@ -70,20 +69,24 @@ def test_a_damaged_entry_is_not_there(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize(
-    "change",
+    "forge",
     [
-        {"body": "Zm9yZ2Vk"},
-        {"seal": "sha256:0"},
-        {"seal": ""},
-        {"format": 2},
-        {"body": None},
-        {"seal": "hmac-sha256:é"},
+        lambda whole: whole.replace(b"body", b"fake"),
+        lambda whole: whole[:-4],
+        lambda whole: whole[:17] + bytes(32) + whole[49:],
+        lambda whole: whole[:17] + whole[49:],
+        lambda whole: whole.replace(b"cache 1", b"cache 2"),
+        lambda whole: store_module._seal("compile", "key", b"body"),
+        lambda whole: b'{"format":1,"kind":"compile","seal":"sha256:0","body":"Zm9yZ2Vk"}',
+        lambda whole: b"",
     ],
+    ids=["body", "no body", "seal", "no seal", "head", "checksum", "json", "nothing"],
 )
-def test_a_forged_entry_is_not_there(tmp_path, shared, change):
+def test_a_forged_entry_is_not_there(tmp_path, shared, forge):
     shared.put("compile", "key", b"body")
-    entry = json.loads(only_file(tmp_path).read_bytes())
-    only_file(tmp_path).write_text(json.dumps({**entry, **change}))
+    assert shared.get("compile", "key") == b"body"
+    file = only_file(tmp_path)
+    file.write_bytes(forge(file.read_bytes()))
     assert shared.get("compile", "key") is None
 
 

@@ -102,25 +102,12 @@ def text_of(target: Any, facts: TargetFacts) -> Text:
         return Text(name=str(target), text=hlo_text(target), facts=facts, dumped=dump_beside(target))
     from hloscope.compile.jax_targets import read_compiled_facts
 
-    known = read_compiled_facts(target)
-    beside = ModuleFacts(
-        slice=known.slice,
-        device_ids=known.device_ids,
-        memory_bytes=known.memory_bytes,
-        notes=(_OTHER_TEMPORARIES,) if known.slice is not None and known.slice.chip is not None else (),
-        said_by="compiled",
-    )
-    if facts.mesh is None and known.mesh:
-        facts = replace(facts, mesh=known.mesh)
+    name, text, mesh, known = read_compiled_facts(target)
+    if facts.mesh is None and mesh:
+        facts = replace(facts, mesh=mesh)
     if facts.slice is None and known.slice is not None and known.slice.slice_count > 1:
         facts = replace(facts, slice=known.slice.name)  # the text is of one of them: the mesh tells how many
-    return Text(name=known.name, text=known.text, facts=facts, dumped=beside, is_foreign=False)
-
-
-_OTHER_TEMPORARIES = (
-    "temporaries are those of memory_analysis(); the buffer assignment, which decides whether a program fits, is known "
-    "for a function and for the result of lower()"
-)
+    return Text(name=name, text=text, facts=facts, dumped=known, is_foreign=False)
 
 
 def is_compiled(target: object) -> bool:

@@ -9,7 +9,7 @@ Source: protobuf.dev, "Encoding".
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
@@ -79,6 +79,36 @@ def read_raw_fields(data: bytes) -> Iterator[tuple[int, WireValue, bytes]]:
             raise WireError(f"field {number} at byte {at:,} extends {at + size - end:,} bytes beyond the end")
         value, at = data[at : at + size], at + size
         yield number, value, data[begin:at]
+
+
+def read_at_path(message: bytes, path: tuple[int, ...]) -> Iterator[bytes]:
+    """Reads the strings, or nested messages, at a path of field numbers, in order.
+
+    Raises:
+        WireError: It is not a message, or is cut off.
+    """
+    if not path:
+        yield message
+        return
+    for number, value in read_fields(message):
+        if number == path[0] and isinstance(value, bytes):
+            yield from read_at_path(value, path[1:])
+
+
+def change_at_path(message: bytes, path: tuple[int, ...], change: Callable[[bytes], bytes]) -> bytes:
+    """A message with the strings, or nested messages, at a path of field numbers changed; all other bytes are kept.
+
+    Raises:
+        WireError: It is not a message, or is cut off.
+    """
+    if not path:
+        return change(message)
+    return b"".join(
+        encode_field(number, change_at_path(value, path[1:], change))
+        if number == path[0] and isinstance(value, bytes)
+        else raw
+        for number, value, raw in read_raw_fields(message)
+    )
 
 
 def to_signed(value: int) -> int:

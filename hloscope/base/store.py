@@ -26,16 +26,14 @@ from typing import Any, TypeVar
 
 from hloscope.base.calls import capacity
 from hloscope.base.errors import HloscopeError, NotationError, did_you_mean
-from hloscope.version import __version__
 
 # ---- the second level of the cache: entries that several machines share, at any address that fsspec can read
 #
 # `HLOSCOPE_REMOTE_CACHE` is the address, such as `s3://bucket/hloscope`, `sftp://host/cache`, `https://host/cache` or
-# `file:///mnt/cache`; `HLOSCOPE_REMOTE_CACHE_MODE=read` writes nothing there. Entries are JSON, and are trusted only
-# if their seal is valid: an HMAC under `HLOSCOPE_REMOTE_CACHE_KEY`, so that without the key one can neither make an
-# entry nor exchange two; or a checksum without a key, which trusts every writer. A cache that is away, slow or full of
-# other data costs time and nothing more, and at most a minute in each process: it is mentioned once, and left alone
-# from then on.
+# `file:///mnt/cache`; `HLOSCOPE_REMOTE_CACHE_MODE=read` writes nothing there. Entries are trusted only if their seal is
+# valid: an HMAC under `HLOSCOPE_REMOTE_CACHE_KEY`, so that without the key one can neither make an entry nor exchange
+# two; or a checksum without a key, which trusts every writer. A cache that is away, slow or full of other data costs
+# time and nothing more, and at most a minute in each process: it is mentioned once, and left alone from then on.
 
 T = TypeVar("T")
 
@@ -44,7 +42,6 @@ ADDRESS, MODE, KEY = "HLOSCOPE_REMOTE_CACHE", "HLOSCOPE_REMOTE_CACHE_MODE", "HLO
 NOTES = "HLOSCOPE_REMOTE_CACHE_NOTES"
 """The environment variable for a folder in which the processes of one check share notes about the cache."""
 _MODES = ("read", "read-write")
-_FORMAT = 1
 _LONGEST_S = 15.0
 """The longest wait for an answer."""
 _MOST_LOST_S = 60.0
@@ -59,17 +56,6 @@ _log = logging.getLogger("hloscope")
 _silent = logging.NullHandler()
 _NOISY_LOGGERS = ("paramiko", "asyncio")
 """Loggers of clients that print a traceback for an error that hloscope reports in one line, unless it is handled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RemoteEntry:
-    """An entry as stored at the address."""
-
-    format: int
-    made_by: str
-    kind: str
-    seal: str
-    body: bytes
 
 
 @dataclass(slots=True)
@@ -111,13 +97,13 @@ class RemoteStore:
     def get(self, kind: str, key: str) -> bytes | None:
         """The entry of a key; None if missing or not trusted."""
         data = self._asked(lambda files, folder: files.cat_file(f"{folder}/{_make_entry_name(kind, key)}"))
-        return None if data is None or len(data) > _LARGEST_BYTES else self._unsealed(kind, key, data)
+        return None if data is None or len(data) > _LARGEST_BYTES else _unseal(kind, key, data, self.key)
 
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Writes an entry there, if possible."""
         if not self.writes or self._is_noted(_READ_ONLY):
             return
-        data = self._sealed(kind, key, body)
+        data = _seal(kind, key, body, self.key)
         self._asked(lambda files, folder: _write_entry(files, folder, _make_entry_name(kind, key), data), writing=True)
 
     def reached(self) -> str | None:
@@ -189,30 +175,6 @@ class RemoteStore:
         folder = os.environ.get(NOTES)
         return None if not folder else Path(folder, f"{what}-{hashlib.sha256(self.url.encode()).hexdigest()}")
 
-    def _sealed(self, kind: str, key: str, body: bytes) -> bytes:
-        import msgspec
-
-        seal, made_by = self._seal(kind, key, body), f"hloscope {__version__}"
-        return msgspec.json.encode(_RemoteEntry(format=_FORMAT, made_by=made_by, kind=kind, seal=seal, body=body))
-
-    def _unsealed(self, kind: str, key: str, data: bytes) -> bytes | None:
-        """The content of an entry; None if damaged, of another key, or with another seal."""
-        import msgspec
-
-        with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            entry = msgspec.json.decode(data, type=_RemoteEntry)
-            expected = self._seal(kind, key, entry.body)
-            if entry.format == _FORMAT and hmac.compare_digest(entry.seal.encode(), expected.encode()):
-                return entry.body
-        return None
-
-    def _seal(self, kind: str, key: str, body: bytes) -> str:
-        """The seal of the body and its key, so that an entry under another name is invalid."""
-        whole = b"\0".join((kind.encode(), key.encode(), body))
-        if self.key is None:
-            return f"sha256:{hashlib.sha256(whole).hexdigest()}"
-        return f"hmac-sha256:{hmac.new(self.key, whole, hashlib.sha256).hexdigest()}"
-
 
 def warn_without_key(store: RemoteStore) -> None:
     """Warns, if entries have no key, that all writers are trusted."""
@@ -261,7 +223,20 @@ def hide_password(url: str) -> str:
 
 
 def _make_entry_name(kind: str, key: str) -> str:
-    return f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}.json"
+    return f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _seal(kind: str, key: str, body: bytes, secret: bytes | None = None) -> bytes:
+    """The file of an entry: a head, an HMAC or, without a secret, a digest of the body with its key, and the body."""
+    whole = f"{kind}\0{key}\0".encode() + body
+    sealed = hashlib.sha256(whole).digest() if secret is None else hmac.digest(secret, whole, "sha256")
+    return _MAGIC + sealed + body
+
+
+def _unseal(kind: str, key: str, data: bytes, secret: bytes | None = None) -> bytes | None:
+    """The content of an entry's file; None if it is damaged, of another key, or sealed otherwise."""
+    body = data[len(_MAGIC) + hashlib.sha256().digest_size :]
+    return body if hmac.compare_digest(data, _seal(kind, key, body, secret)) else None
 
 
 def _write_entry(files: Any, folder: str, name: str, data: bytes) -> bool:
@@ -328,7 +303,6 @@ SHARED = frozenset({COMPILE, "tried", "figures"})
 """The kinds of entries that other machines can use too."""
 
 _MAGIC = b"hloscope cache 1\n"
-_DIGEST_BYTES = hashlib.sha256().digest_size
 _ENTRY = re.compile(r"[\w-]+-[0-9a-f]{64}")
 _UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9]+\.[0-9a-f]{{16}}")
 _LONGEST_WRITE_S = 3600
@@ -375,12 +349,12 @@ class Store:
             data = path.read_bytes()
         except OSError:
             return None
-        start = len(_MAGIC) + _DIGEST_BYTES
-        body = data[start:]
-        if not data.startswith(_MAGIC) or data[len(_MAGIC) : start] != _compute_digest(kind, key, body):
+        body = _unseal(kind, key, data)
+        if body is None:
             _remove_own(path)
             return None
-        _touch(path)
+        with suppress(OSError):
+            os.utime(path)
         return body
 
     def has(self, kind: str, key: str) -> bool:
@@ -400,7 +374,7 @@ class Store:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_bytes(_MAGIC + _compute_digest(kind, key, body) + body)
+            temporary.write_bytes(_seal(kind, key, body))
             temporary.replace(path)
         except OSError:
             _remove_own(temporary)
@@ -414,7 +388,7 @@ class Store:
         return len(sizes), sum(sizes)
 
     def _path(self, kind: str, key: str) -> Path:
-        return self.folder / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}"
+        return self.folder / _make_entry_name(kind, key)
 
     def _shrink_at_times(self, written: int) -> None:
         """Measures the folder after a process's first entry, and each time that it has added a small share."""
@@ -467,11 +441,6 @@ def _read_most_bytes() -> int:
     return found
 
 
-def _compute_digest(kind: str, key: str, body: bytes) -> bytes:
-    """A digest of the body and its key, so that a renamed file counts as damaged."""
-    return hashlib.sha256(f"{kind}\0{key}\0".encode() + body).digest()
-
-
 def _find_files(folder: Path) -> list[tuple[float, int, Path]]:
     """The time of last use, size and path of every file with the name of an entry, or of an unfinished one."""
     found = []
@@ -483,11 +452,6 @@ def _find_files(folder: Path) -> list[tuple[float, int, Path]]:
                 status = entry.stat(follow_symlinks=False)
                 found.append((status.st_mtime, status.st_size, Path(entry.path)))
     return found
-
-
-def _touch(path: Path) -> None:
-    with suppress(OSError):
-        os.utime(path)
 
 
 def _remove_own(path: Path) -> None:

@@ -120,15 +120,12 @@ def check_donated(donate: Sequence[int] | None, args: Sequence[Any]) -> None:
     """
     beyond = next((position for position in donate or () if position >= len(args)), None)
     if beyond is not None:
+        count = f"{'is' if len(args) == 1 else 'are'} {pluralize(len(args), 'positional argument')}"
         raise TargetError(
-            f"donate names position {beyond}, but there {_format_count(len(args))}",
+            f"donate names position {beyond}, but there {count}",
             why="positions are counted from 0",
             fix=f"use {' or '.join(map(str, range(len(args))))}" if args else "leave it out",
         )
-
-
-def _format_count(count: int) -> str:
-    return f"{'is' if count == 1 else 'are'} {pluralize(count, 'positional argument')}"
 
 
 def _call_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
@@ -229,15 +226,10 @@ def _make_sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -
                 why="JAX tracks this in types for explicit axes only",
                 fix=say("make the axis explicit: ", Option("axis-types", f"{axis}=explicit")),
             )
-    partition = jax.sharding.PartitionSpec(
-        *(_make_spec_entry(axes) for axes in spec.spec), unreduced=set(spec.unreduced), reduced=set(spec.reduced)
-    )
+    reductions = {"unreduced": set(spec.unreduced), "reduced": set(spec.reduced)}
+    partition = jax.sharding.PartitionSpec(*spec.spec, **reductions)
     memory_kind = "pinned_host" if spec.memory_space == "host" else None
     return jax.sharding.NamedSharding(mesh, partition, memory_kind=memory_kind)
-
-
-def _make_spec_entry(axes: tuple[str, ...] | str | None) -> Any:
-    return axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes or None
 
 
 def _check_even(size: int, axes: Sequence[str], sizes: Mapping[str, int], what: str, of: str, other: str) -> None:
@@ -277,9 +269,7 @@ def build_out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -
     """
     leaves, structure = jax.tree.flatten(result)
     names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(result)]
-    asked = [out] if isinstance(out, str | jax.sharding.PartitionSpec | jax.sharding.Sharding) else None
-    if asked is None:
-        asked = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.PartitionSpec))
+    asked = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.PartitionSpec))
     if len(asked) != len(leaves):
         shown = ", ".join(f"{name} {jax.typeof(leaf)}" for name, leaf in zip(names[:6], leaves, strict=False))
         raise NotationError(

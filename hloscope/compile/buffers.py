@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hloscope.base.protobuf import WireValue, encode_message, read_fields
+from hloscope.base.protobuf import encode_message, read_at_path, read_fields
 from hloscope.model.capture import BufferValue, HbmPeak, LiveBuffer
 
 _MOST_CHARS = 1 << 28
@@ -147,13 +147,10 @@ def _sum_all_over_time(
             yield names[time], always_bytes + there
 
 
-def _find_live_values(placed: Iterable[_HeapValue], when: int) -> Iterator[_HeapValue]:
-    return (buffer for buffer in placed if buffer.first <= when <= buffer.last)
-
-
 def _find_live_buffers(placed: Iterable[_HeapValue], when: int) -> Iterator[LiveBuffer]:
     """The buffers of the heap at a time; of overlapping values, the largest is the buffer."""
-    there = sorted(_find_live_values(placed, when), key=lambda buffer: (buffer.start, -buffer.end))
+    live = (buffer for buffer in placed if buffer.first <= when <= buffer.last)
+    there = sorted(live, key=lambda buffer: (buffer.start, -buffer.end))
     values: list[BufferValue] = []
     start = end = -1
     for buffer in there:
@@ -187,23 +184,19 @@ def encode_peak(peak: HbmPeak, module: bytes) -> bytes:
         module: The serialized module, whose instruction numbers it uses.
     """
     ids = _find_ids(module, {name for buffer in peak.buffers for name, _ in buffer.values} | {peak.at})
-    told = [buffer for buffer in peak.buffers if _find_defining_id(buffer, ids) is not None]
+    told = [buffer for buffer in peak.buffers if buffer.values and buffer.values[0][0] in ids]
     other_bytes = peak.live_bytes - sum(buffer.bytes for buffer in told)
     if other_bytes > 0 and peak.at in ids:  # what is too small to be told by itself
         told.append(LiveBuffer(bytes=other_bytes, values=((peak.at, ()),), is_temporary=True))
     numbered = list(enumerate(told))
     lasting = [pair for pair in numbered if not pair[1].is_temporary]
     temporary = [pair for pair in numbered if pair[1].is_temporary]
-    found: list[_Field] = [
-        (_LOGICAL_BUFFERS, _encode_logical_buffer(number, buffer, ids)) for number, buffer in numbered
-    ]
+    found: list[_Field] = []
+    for number, buffer in numbered:
+        found.append((_LOGICAL_BUFFERS, _encode_logical_buffer(number, buffer, ids)))
     for index, (number, buffer) in enumerate(lasting):
-        found.append(
-            (
-                _ALLOCATIONS,
-                encode_message([*_encode_allocation(index, buffer), (9, _encode_assigned(number, 0, buffer))]),
-            )
-        )
+        allocation = [*_encode_allocation(index, buffer), (9, _encode_assigned(number, 0, buffer))]
+        found.append((_ALLOCATIONS, encode_message(allocation)))
     offsets = accumulate((buffer.bytes for _, buffer in temporary), initial=0)
     places = [
         (9, _encode_assigned(number, at, buffer)) for (number, buffer), at in zip(temporary, offsets, strict=False)
@@ -237,26 +230,17 @@ def _encode_assigned(number: int, offset: int, buffer: LiveBuffer) -> bytes:
     return encode_message([(1, number), (2, offset), (3, buffer.bytes)])
 
 
-def _find_defining_id(buffer: LiveBuffer, ids: dict[str, int]) -> int | None:
-    return ids.get(buffer.values[0][0]) if buffer.values else None
-
-
 def _find_ids(module: bytes, wanted: Collection[str]) -> dict[str, int]:
     """The numbers of instructions, by name."""
     found: dict[str, int] = {}
-    for number, computation in read_fields(module):
-        if number == _COMPUTATIONS and isinstance(computation, bytes):
-            for kind, instruction in read_fields(computation):
-                if kind == _INSTRUCTIONS and isinstance(instruction, bytes):
-                    name, own = _read_name_and_id(instruction)
-                    if name in wanted:
-                        found[name] = own
+    for instruction in read_at_path(module, (_COMPUTATIONS, _INSTRUCTIONS)):
+        name, own = _read_name_and_id(instruction)
+        if name in wanted:
+            found[name] = own
     return found
 
 
 def _read_name_and_id(instruction: bytes) -> tuple[str, int]:
-    values: dict[int, WireValue] = {}
-    for number, value in read_fields(instruction):
-        values[number] = value
+    values = dict(read_fields(instruction))
     name, own = values.get(_NAME, b""), values.get(_ID_OF_INSTRUCTION, 0)
     return (name.decode("utf-8", "replace") if isinstance(name, bytes) else ""), own if isinstance(own, int) else 0

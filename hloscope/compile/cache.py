@@ -10,12 +10,12 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,9 +28,9 @@ from hloscope.version import __version__
 
 T = TypeVar("T")
 
-_FORMAT = 5
-"""The format of an entry: numbers of operations since 2, the compile's duration since 3, HBM at its peak since 4, and
-over time since 5."""
+_FORMAT = 6
+"""The format of an entry: numbers of operations since 2, the compile's duration since 3, HBM at its peak since 4 and
+over time since 5, and the places of all operations, in the order of the module, since 6."""
 _HINT = "target"
 
 
@@ -93,7 +93,7 @@ def _make_hint(target: str) -> str:
 
 
 def make_cached_compile(
-    store: Store, target: str, program: CompileRequest, text: str, located_text: str, versions: Mapping[str, str]
+    store: Store, target: str, program: CompileRequest, versions: Mapping[str, str]
 ) -> CachedCompile:
     """Makes the cache entry of a program.
 
@@ -101,13 +101,14 @@ def make_cached_compile(
         store: The cache.
         target: The user's name for the program.
         program: The program.
-        text: The StableHLO without source places.
-        located_text: The same with source places.
         versions: The versions of all packages involved.
     """
-    places, names = read_locations(located_text)
+    from hloscope.compile.jax_private import read_module_bytecode
+
+    module = read_module_bytecode(program.module)
+    places, names = read_locations(module)
     parts = (
-        text,
+        module.operation.get_asm(),
         repr(names),
         hashlib.sha256(program.settings).hexdigest(),
         repr((program.slice.name, program.layout, sorted(program.options.items()))),
@@ -144,15 +145,9 @@ def _unpack(body: bytes, places: _Places) -> CompiledProgram | None:
     partitioned = None if compiled.partitioned is None else move_hlo_places(compiled.partitioned, moves)
     if text is None or (partitioned is None) != (compiled.partitioned is None):
         return None
-    return replace(
-        compiled,
-        text=text,
-        partitioned=partitioned,
-        shardy=None if compiled.shardy is None else move_places(compiled.shardy, moves),
-        shardy_as_written=None
-        if compiled.shardy_as_written is None
-        else move_places(compiled.shardy_as_written, moves),
-    )
+    stages = (compiled.shardy, compiled.shardy_as_written)
+    shardy, as_written = (None if stage is None else move_places(stage, moves) for stage in stages)
+    return replace(compiled, text=text, partitioned=partitioned, shardy=shardy, shardy_as_written=as_written)
 
 
 _Place = tuple[str, int, int]
@@ -161,11 +156,6 @@ _Place = tuple[str, int, int]
 _Places = tuple[tuple[_Place, ...], ...]
 """The frames of every operation in order, innermost first, down to the first frame that only starts the program."""
 
-_DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
-_MODULE = re.compile(r"^module\b", re.MULTILINE)
-_USE = re.compile(r'loc\((?:(?P<name>"(?:[^"\\]|\\.)*")\()?(?P<alias>#loc\d*)\)')
-_NAMED_ARGUMENT = re.compile(r'loc\(("(?:[^"\\]|\\.)*")\)')
-_PARTS = re.compile(r'"(?P<file>(?:[^"\\]|\\.)*)":(?P<line>\d+):(?P<column>\d+)|(?P<alias>#loc\d*)|"(?:[^"\\]|\\.)*"')
 _NAMES = re.compile(r'(?:^|\n)FileNames\n(?P<names>(?:\d+ "(?:[^"\\]|\\.)*"\n)*)')
 _NAME = re.compile(r'(?P<id>\d+) "(?P<file>(?:[^"\\]|\\.)*)"')
 _LOCATION = re.compile(
@@ -175,35 +165,42 @@ _LOCATION = re.compile(
 )
 
 
-def read_locations(text: str) -> tuple[_Places, tuple[tuple[str, ...], ...]]:
-    """Reads the source places and names of the operations of a module printed as MLIR with locations.
+def read_locations(module: Any) -> tuple[_Places, tuple[tuple[str, ...], ...]]:
+    """Reads the source places and names of the operations of a `jaxlib.mlir.ir.Module`.
 
     Returns:
-        Files, lines and columns, which may move without changing the program; and the names of the arguments, then for
-        every operation in order those of its functions and scopes.
+        Files, lines and columns, which may move without changing the program; and for every operation in order the
+        names of its functions and scopes, and of its arguments if it is a function.
     """
-    definitions = {match[1]: match[2] for match in _DEFINITION.finditer(text)}
+    from jaxlib.mlir import ir
 
-    @cache
-    def expand(alias: str) -> tuple[_Place | str, ...]:
-        found: list[_Place | str] = []
-        for part in _PARTS.finditer(definitions.get(alias, "")):
-            if part["alias"]:
-                found += expand(part["alias"])
-            elif part["file"] is not None:
-                found.append((part["file"], int(part["line"]), int(part["column"])))
-            else:
-                found.append(part[0])
-        return tuple(found)
+    known: dict[Any, tuple[_Place | str, ...]] = {}  # thousands of operations share a few stacks
+    stacks: list[tuple[_Place | str, ...]] = []
 
-    start = _MODULE.search(text)  # some definitions stand before it, and a function in them may be called `<module>`
-    begin = start.start() if start else 0
-    body = text[begin : first.start()] if (first := _DEFINITION.search(text, begin)) else text[begin:]
-    uses = ((*filter(None, [use["name"]]), *expand(use["alias"])) for use in _USE.finditer(body))
-    stacks = list(map(_cut_to_user_frames, uses))
-    names = (tuple(part for part in stack if isinstance(part, str)) for stack in stacks)
-    places = tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks)
-    return places, (tuple(_NAMED_ARGUMENT.findall(body)), *names)
+    def expand(location: Any) -> tuple[_Place | str, ...]:
+        key = location.attr  # locations themselves are hashed by identity
+        if key not in known:
+            known[key] = tuple(expand_new(location, type(location).__name__))
+        return known[key]
+
+    def expand_new(location: Any, kind: str) -> Iterator[_Place | str]:
+        if kind == "FileLineColLoc":
+            yield location.filename, location.start_line, location.start_col
+        elif kind == "NameLoc":
+            yield from (location.name_str, *expand(location.child_loc))
+        elif kind in ("CallSiteLoc", "FusedLoc"):
+            inner = location.locations if kind == "FusedLoc" else (location.callee, location.caller)
+            yield from chain.from_iterable(map(expand, inner))
+
+    def note(op: Any) -> Any:
+        stacks.append(_cut_to_user_frames(expand(op.location)))
+        if op.name == "func.func":
+            stacks.extend(expand(argument.location)[:1] for block in op.regions[0] for argument in block.arguments)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note, ir.WalkOrder.PRE_ORDER)
+    names = tuple(tuple(part for part in stack if isinstance(part, str)) for stack in stacks)
+    return tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks), names
 
 
 def _cut_to_user_frames(parts: Sequence[_Place | str]) -> tuple[_Place | str, ...]:

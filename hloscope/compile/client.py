@@ -188,8 +188,7 @@ def ask_propagation(
         if not origins:
             notes.append(
                 f"Shardy crashed while tracking the origins of shardings ({said}), and was run again without them: "
-                "what "
-                "requested a sharding is unknown here"
+                "what requested a sharding is unknown here"
             )
         return found, not by_machine
     notes.append(f"Shardy's propagation could not be repeated ({said}): reasons are less exact")

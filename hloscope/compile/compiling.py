@@ -142,20 +142,15 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
     require_libtpu(program.slice)
     versions = _find_versions(program.slice)
     stage(f"compiling for {program.slice.name}")
-    if _must_compile_here(program):
+    calls_back = program.slice.chip is None and jax_private.has_host_callbacks(program.module)
+    if program.slice.is_attached or calls_back:  # only this process has the devices or the Python functions
         return PendingCompile(program=program, versions=versions)
     asked = _make_request(program)
     kept, found = None, None
     if store is not None and "xla_dump_to" not in asked.options:
-        texts = program.texts
-        kept = make_cached_compile(store, program.name, asked, texts.plain, texts.located, versions)
+        kept = make_cached_compile(store, program.name, asked, versions)
         found = kept.get()
     return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked)
-
-
-def _must_compile_here(program: Lowered) -> bool:
-    """Returns whether only this process can compile the program: it has the devices or the Python callbacks."""
-    return program.slice.is_attached or (program.slice.chip is None and jax_private.has_host_callbacks(program.module))
 
 
 def _compile_here(program: Lowered) -> CompiledProgram:
@@ -206,7 +201,7 @@ def _add_shardy(program: Lowered, found: CompiledProgram) -> CompiledProgram:
             is_whole = is_whole and is_final
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
-        if shardy is None or EXPANDED_OPERATIONS.search(program.texts.plain):
+        if shardy is None or EXPANDED_OPERATIONS.search(program.text):
             as_written, is_final = client.ask_propagation(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:

@@ -141,10 +141,6 @@ def check_devices_seen(facts: TargetFacts) -> None:
         raise _OtherDevicesNeededError(facts)
 
 
-def _find_slice_name(chosen: Slice | None) -> str | None:
-    return None if chosen is None else chosen.name
-
-
 def _find_slice_to_show(facts: TargetFacts) -> Slice | None:
     """The slice that the simulated devices pose as for a program; None if they report as CPU devices."""
     if facts.platform == "cpu":
@@ -213,19 +209,18 @@ def run_on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Ta
     check_not_tracing()
     facts = next((facts.over(find_attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
     _check_mesh_size(facts)
-    attached = facts.slice == "attached"
     by_name = all(isinstance(target, str) for target in targets)
-    count = None if attached else _choose_device_count(facts, by_name)
+    count = _choose_device_count(facts, by_name)
     tried: list[int] = []
     while True:
         try:
             with _show_devices(facts, count, by_name):
                 return work()
         except _OtherDevicesNeededError as error:
-            facts, attached = error.facts, error.facts.slice == "attached"
-            count = None if attached else _choose_device_count(facts, by_name)
+            facts = error.facts
+            count = _choose_device_count(facts, by_name)
         except DeviceCountError as error:
-            if attached:
+            if facts.slice == "attached":
                 raise MeshError(
                     f"the program needs {pluralize(error.needed, 'device')}, but {error.available} are attached",
                     fix="name the slice to compile for, such as v5e:2x4, or cpu:8 for simulated devices",
@@ -280,7 +275,7 @@ def _choose_device_count(facts: TargetFacts, by_name: bool) -> int | None:
     Functions may hold meshes over the process's devices, and see them if they suffice; modules that are still to be
     imported may count devices, and see as many as the slice has.
     """
-    if isinstance(facts.mesh, jax.sharding.Mesh):
+    if facts.slice == "attached" or isinstance(facts.mesh, jax.sharding.Mesh):
         return None
     if facts.mesh is not None:
         wanted = int(prod(facts.mesh.values()) if isinstance(facts.mesh, Mapping) else facts.mesh.size)
@@ -297,11 +292,12 @@ def _choose_device_count(facts: TargetFacts, by_name: bool) -> int | None:
 def find_import_conditions(facts: TargetFacts) -> Hashable:
     """The conditions that determine, besides its own text, what a user's module does when it is imported."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    posed = find_posed_slice()
     return repr(
         (
             count_simulated_devices(),
             facts.slice == "attached",
-            _find_slice_name(find_posed_slice()),
+            None if posed is None else posed.name,
             count_posed_processes(),
             facts.mesh,
             facts.axis_types,

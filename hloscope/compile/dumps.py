@@ -11,9 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
-from operator import attrgetter
 from pathlib import Path
 
 from hloscope.base.errors import Option, SliceError, TargetError, say
@@ -128,21 +126,13 @@ class Dump:
     modules: tuple[DumpedModule, ...]
     notes: tuple[str, ...] = ()
 
-    @cached_property
-    def _of_name(self) -> dict[str, list[DumpedModule]]:
-        found: dict[str, list[DumpedModule]] = {}
-        for module in self.modules:
-            for name in module.names:
-                found.setdefault(name, []).append(module)
-        return found
-
     def named(self, name: str) -> DumpedModule:
         """The module with a name: its own, with or without `jit_`, its number, or its file.
 
         Raises:
             TargetError: There is no such module, or several.
         """
-        found = self._of_name.get(name.strip(), [])
+        found = [module for module in self.modules if name.strip() in module.names]
         exact = [module for module in found if module.name == name.strip()] or found
         if len(exact) == 1:
             return exact[0]
@@ -181,7 +171,7 @@ def read_dump(folder: str | Path) -> Dump:
     """
     notes: list[str] = []
     root, files = Path(folder), list(_find_files(Path(folder), notes))
-    chosen = _choose_best_files(_match_files(files, _FINAL)) or _choose_best_files(_match_files(files, _PLAIN))
+    chosen = _choose_best_files(files, _FINAL) or _choose_best_files(files, _PLAIN)
     if not chosen:
         raise _make_no_modules_error(root, files, notes)
     modules = [_make_module(match, path, root) for match, path in chosen]
@@ -189,31 +179,24 @@ def read_dump(folder: str | Path) -> Dump:
     return Dump(folder=root, modules=tuple(modules), notes=tuple(notes))
 
 
-_Found = tuple[re.Match[str], Path]
-
-
-def _match_files(files: Iterable[Path], pattern: re.Pattern[str]) -> Iterator[_Found]:
-    for path in files:
-        match = pattern.fullmatch(path.name)
-        if match is not None:
-            yield match, path
-
-
-def _choose_best_files(found: Iterable[_Found]) -> list[_Found]:
+def _choose_best_files(files: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[re.Match[str], Path]]:
     """The most informative file of each module, the quickest to read first; an empty file only if it is alone."""
-    best: dict[tuple[Path, str], tuple[tuple[bool, bool, bool, bool], _Found]] = {}
-    for match, path in found:
-        groups = match.groupdict()
-        rank = (
-            _find_size(path) <= 0,
-            groups.get("stage", "after_codegen") != "after_codegen",
-            "pb" in groups["ending"],
-            groups["compressed"] is not None,
-        )
-        key = (path.parent, groups.get("module") or groups["name"])
-        if key not in best or rank < best[key][0]:
-            best[key] = rank, (match, path)
-    return [chosen for _, chosen in best.values()]
+
+    def rank(found: tuple[re.Match[str], Path]) -> tuple[bool, ...]:
+        match, path = found
+        is_early = match.groupdict().get("stage", "after_codegen") != "after_codegen"
+        return _find_size(path) <= 0, is_early, "pb" in match["ending"], match["compressed"] is not None
+
+    best: dict[tuple[Path, str], tuple[re.Match[str], Path]] = {}
+    matches = [(match, path) for path in files if (match := pattern.fullmatch(path.name)) and _can_be_read(path)]
+    for match, path in sorted(matches, key=rank):
+        best.setdefault((path.parent, match.groupdict().get("module") or match["name"]), (match, path))
+    return list(best.values())
+
+
+def _can_be_read(path: Path) -> bool:
+    """Returns whether a file is not a pipe, on which reading would wait for ever."""
+    return path.is_file() or path.is_symlink()
 
 
 def _make_module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
@@ -241,29 +224,23 @@ def _find_platform(groups: dict[str, str | None]) -> str | None:
 
 def _find_files(folder: Path, notes: list[str]) -> Iterator[Path]:
     """The files in a folder and its subfolders, except the folders that XLA makes for one module; each folder once."""
+
+    def note(error: OSError) -> None:
+        if Path(error.filename) == folder:
+            raise TargetError(
+                f"the folder {folder} cannot be read", why=error.strerror, fix="check its permissions"
+            ) from None
+        notes.append(f"the folder {Path(error.filename).relative_to(folder)} cannot be read: {error.strerror}")
+
     seen: set[tuple[int, int]] = set()
-    waiting = [(folder, 0)]
-    while waiting:
-        here, depth = waiting.pop()
-        try:
-            status = here.stat()
-            entries = sorted(os.scandir(here), key=attrgetter("name"))
-        except OSError as error:
-            if here == folder:
-                raise TargetError(
-                    f"the folder {folder} cannot be read", why=error.strerror, fix="check its permissions"
-                ) from None
-            notes.append(f"the folder {here.relative_to(folder)} cannot be read: {error.strerror}")
-            continue
+    for here, folders, names in os.walk(folder, onerror=note, followlinks=True):
+        status, depth = os.stat(here), len(Path(here).relative_to(folder).parts)
+        is_deeper = depth < _DEEPEST and (status.st_dev, status.st_ino) not in seen
+        folders[:] = sorted(name for name in folders if is_deeper and not _MODULES_OWN_FOLDER.fullmatch(name))
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        for entry in entries:
-            if not entry.is_dir():
-                if entry.is_file() or entry.is_symlink():  # no pipes, on which reading would wait for ever
-                    yield Path(entry.path)
-            elif not _MODULES_OWN_FOLDER.fullmatch(entry.name) and depth < _DEEPEST:
-                waiting.append((Path(entry.path), depth + 1))
+        yield from (Path(here, name) for name in sorted(names))
 
 
 def _make_no_modules_error(folder: Path, files: Sequence[Path], notes: Sequence[str]) -> TargetError:
@@ -280,12 +257,8 @@ def _make_no_modules_error(folder: Path, files: Sequence[Path], notes: Sequence[
             "or the final modules were left out of the dump",
             fix="dump again, and let the compile finish",
         )
-    count = (
-        f"it contains {pluralize(len(files), 'file')}, none with the name that XLA gives a final module"
-        if files
-        else None
-    )
-    why = "; ".join([count or "it is empty", *notes])
+    count = f"it contains {pluralize(len(files), 'file')}, none with the name that XLA gives a final module"
+    why = "; ".join([count if files else "it is empty", *notes])
     return TargetError(f"{folder} contains no compiled module", why=why, fix=fix)
 
 
@@ -301,7 +274,8 @@ _AXIS = re.compile(r'\\?"(?P<name>(?:[^"\\]|\\.)+?)\\?"\s*=\s*(?P<size>\d+)')
 def find_shardy_meshes(text: str) -> Iterator[Mesh]:
     """The meshes in a text, in order, without axis types and without meshes that have no axes."""
     for match in _MESH.finditer(text):
-        yield from make_named_mesh(_parse_axes(match), _parse_integers(match["ids"]) if match["ids"] else None)
+        ids = tuple(map(int, re.findall(r"\d+", match["ids"] or "")))
+        yield from make_named_mesh(_parse_axes(match), ids or None)
 
 
 def count_shardy_mesh_devices(text: str) -> list[int]:
@@ -326,10 +300,6 @@ def make_named_mesh(axes: Sequence[tuple[str, int]], ids: tuple[int, ...] | None
 
 def _parse_axes(match: re.Match[str]) -> list[tuple[str, int]]:
     return [(axis["name"], int(axis["size"])) for axis in _AXIS.finditer(match["axes"])]
-
-
-def _parse_integers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
 # ---- the facts about a module in the other files of its dump: slice, mesh, memory, and earlier stages
@@ -420,12 +390,14 @@ def read_module_facts(module: DumpedModule, *, on_the_way: bool = True) -> Modul
     options = _read_text(module.beside("execution_options.txt"), _MOST_BYTES)
     devices = tuple(int(device) for device in _DEVICE.findall(options))
     header = _read_text(module.as_jax_lowered_it, _HEADER_BYTES)
+    # only the text before optimization keeps the meshes if JAX's own module is missing
+    earlier = _read_text(module.beside("before_optimizations.txt"), _HEADER_BYTES)
     partitions = _PARTITIONS.search(options) or _PARTITIONS.search(header)
     return ModuleFacts(
         slice=find_dumped_slice(module),
         device_ids=devices if sorted(devices) == list(range(len(devices))) else (),
         partitions=int(partitions[1] or partitions[2]) if partitions is not None else None,
-        meshes=tuple(dict.fromkeys((*find_shardy_meshes(header), *_find_earlier_meshes(module)))),
+        meshes=tuple(dict.fromkeys((*find_shardy_meshes(header), *find_shardy_meshes(earlier)))),
         memory_bytes=sum_assignment_memory(
             _read_text(module.beside(f"{module.on}after_optimizations-buffer-assignment.txt"))
         ),
@@ -433,11 +405,6 @@ def read_module_facts(module: DumpedModule, *, on_the_way: bool = True) -> Modul
         before_propagation=(_read_text(module.before_propagation) or None) if on_the_way else None,
         lowered=(_read_text(module.as_jax_lowered_it) or None) if on_the_way else None,
     )
-
-
-def _find_earlier_meshes(module: DumpedModule) -> Iterator[Mesh]:
-    """The meshes in the module before optimization: only its text keeps them if JAX's own module is missing."""
-    return find_shardy_meshes(_read_text(module.beside("before_optimizations.txt"), _HEADER_BYTES))
 
 
 def _read_text(path: Path | None, most: int = -1) -> str:

@@ -7,83 +7,34 @@ module apply to another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from hloscope.compile import jax_private
 from hloscope.compile.operation_numbers import find_numbered_operations
+from hloscope.compile.sharding_change import ConstraintEdit, ModuleEdit
 from hloscope.model.capture import ValueSharding
 
 _CONSTRAINT = "sdy.sharding_constraint"
 _SHARDING = "sdy.sharding"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintEdit:
-    """One sharding constraint that is dropped, set or added.
-
-    Attributes:
-        operation: The number of the constraint, or of the operation before which one is added.
-        operand: The operand that gets a constraint; None if `operation` is the constraint itself.
-        sharding: The requested sharding; None drops the constraint.
-    """
-
-    operation: int
-    operand: int | None = None
-    sharding: ValueSharding | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleEdit:
-    """Other shardings for a module.
-
-    Attributes:
-        arguments: By the number of the argument.
-        results: By the number of the result; None leaves it open.
-        constraints: The edits of sharding constraints.
-        argument_count: The number of arguments that count, at the end of the module's: tokens of ordered effects come
-            before them. None for all.
-        result_count: The same for results.
-    """
-
-    arguments: tuple[tuple[int, ValueSharding], ...] = ()
-    results: tuple[tuple[int, ValueSharding | None], ...] = ()
-    constraints: tuple[ConstraintEdit, ...] = ()
-    argument_count: int | None = None
-    result_count: int | None = None
-
-
-class ModuleTexts(NamedTuple):
-    """A module in three forms.
-
-    Attributes:
-        bytecode: With source places.
-        plain: As text without them.
-        located: As text with them.
-    """
-
-    bytecode: bytes
-    plain: str
-    located: str
-
-
-def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> ModuleTexts:
-    """A module with edited sharding constraints.
+def edit_constraints(module: bytes, edits: tuple[ConstraintEdit, ...]) -> bytes:
+    """The bytecode of a module with edited sharding constraints.
 
     Raises:
         ValueError: An edit does not fit the module.
     """
-    from hloscope.compile import jax_private
-
     parsed = jax_private.read_module_bytecode(module)
     with parsed.context:
         apply_edit(parsed, ModuleEdit(constraints=edits))
-        operation = parsed.operation
         try:
-            operation.verify()
+            parsed.operation.verify()
         except Exception as error:  # MLIR's own type differs by version
             raise ValueError(f"the edited module is invalid: {error}") from error
-        located = operation.get_asm(enable_debug_info=True)
-        return ModuleTexts(jax_private.write_module_bytecode(parsed), operation.get_asm(), located)
+        return jax_private.write_module_bytecode(parsed)
 
 
 def apply_edit(module: Any, edit: ModuleEdit) -> None:
@@ -97,35 +48,31 @@ def apply_edit(module: Any, edit: ModuleEdit) -> None:
     for change in edit.constraints:
         _constrain(operations, change, meshes)
     if edit.arguments or edit.results:
-        main = _find_main(module)
+        symbols = ir.SymbolTable(module.operation)
+        if "main" not in symbols:
+            raise ValueError("the module has no main function")
+        main = symbols["main"]
         _replace_shardings(main, "arg_attrs", dict(edit.arguments), edit.argument_count, meshes)
         _replace_shardings(main, "res_attrs", dict(edit.results), edit.result_count, meshes)
 
 
-def _find_main(module: Any) -> Any:
-    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-    found = [op for op in functions if str(op.attributes["sym_name"]).strip('"') == "main"]
-    if not found:
-        raise ValueError("the module has no main function")
-    return found[0]
-
-
 def _find_mesh_axes(module: Any) -> dict[str, frozenset[str]]:
     """The axes of each mesh of the module, by its symbol."""
-    from jaxlib.mlir.dialects import sdy
-
     found = {}
     for op in module.body.operations:
-        if op.operation.name == "sdy.mesh":
-            axes = (sdy.MeshAxisAttr(axis).name for axis in sdy.MeshAttr(op.operation.attributes["mesh"]).axes)
-            found[str(op.operation.attributes["sym_name"]).strip('"')] = frozenset(map(str, axes))
+        if isinstance(op, sdy.MeshOp):
+            found[op.sym_name.value] = frozenset(read_mesh(op.mesh))
     return found
+
+
+def read_mesh(attribute: Any) -> dict[str, int]:
+    """The size of each axis by name."""
+    axes = (sdy.MeshAxisAttr(axis) for axis in sdy.MeshAttr(attribute).axes)
+    return {str(axis.name): int(axis.size) for axis in axes}
 
 
 def _make_sharding(sharding: ValueSharding, meshes: Mapping[str, frozenset[str]]) -> Any:
     """A sharding with all dimensions closed, over the first mesh that has its axes."""
-    from jaxlib.mlir import ir
-
     axes = {axis.partition(":")[0] for here in sharding for axis in here}
     symbol = next((name for name, known in meshes.items() if known and axes <= known), None)
     if symbol is None:
@@ -140,9 +87,6 @@ def _make_axis(axis: str) -> str:
 
 
 def _constrain(operations: Mapping[int, Any], change: ConstraintEdit, meshes: Mapping[str, frozenset[str]]) -> None:
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import sdy
-
     op = operations.get(change.operation)
     if op is None:
         raise ValueError(f"the module has no operation {change.operation}")
@@ -173,8 +117,6 @@ def _replace_shardings(
     meshes: Mapping[str, frozenset[str]],
 ) -> None:
     """Replaces the shardings of arguments or results; None removes a sharding."""
-    from jaxlib.mlir import ir
-
     if not shardings:
         return
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)

@@ -143,7 +143,8 @@ class _CostWalk:
             return sum(map(self._runs, calls)) if calls and op.index != self._module.main else 1.0
         if op.parent not in self._times:
             holder = self._module.ops[op.parent]
-            self._times[op.parent] = self._runs(holder) * (self._trips(holder) if _is_loop(holder) else 1)
+            is_loop = holder.kind == "stablehlo.while"
+            self._times[op.parent] = self._runs(holder) * (self._trips(holder) if is_loop else 1)
         return self._times[op.parent]
 
     def _trips(self, loop: ShardyOp) -> int:
@@ -170,12 +171,8 @@ class _CostWalk:
 
     def _local_bytes(self, value: ShardyValue, sharding: ValueSharding | None = None) -> float:
         cut = sharding if sharding is not None else value.sharding or ()
-        return (
-            prod(value.shape)
-            * _count_bits(value.element_type)
-            / 8
-            / self._devices(axis for axes in cut for axis in axes)
-        )
+        devices = self._devices(axis for axes in cut for axis in axes)
+        return prod(value.shape) * _count_bits(value.element_type) / 8 / devices
 
     def _summed(self, op: ShardyOp) -> float:
         """The bytes of an all-reduce; half of them if its only reader takes a part, as for a reduce-scatter."""
@@ -205,19 +202,13 @@ class _CostWalk:
         if rule is None or len(rule.operands) != len(op.operands):
             return 0.0, 1
         cut: dict[int, set[str]] = {}
-        for index, mapping in (
-            *zip(op.operands, rule.operands, strict=True),
-            *zip(op.results, rule.results, strict=True),
-        ):
+        rows = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
+        for index, mapping in rows:
             for axes, factors in zip(self._value(index).sharding or (), mapping, strict=False):
                 if factors:
                     cut.setdefault(factors[0], set()).update(axes)
         devices = self._devices({axis for axes in cut.values() for axis in axes})
         return 2.0 * prod(rule.sizes) / devices, devices
-
-
-def _is_loop(op: ShardyOp) -> bool:
-    return op.kind == "stablehlo.while"
 
 
 def _find_dropped_axes(had: Axes, gets: Axes) -> Axes:

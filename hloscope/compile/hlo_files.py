@@ -15,11 +15,13 @@ from typing import Any
 from hloscope.base.errors import HloParseError, TargetError, caret_excerpt
 from hloscope.base.protobuf import (
     WireError,
+    change_at_path,
     encode_field,
     encode_message,
+    read_at_path,
     read_fields,
     read_packed_integers,
-    read_raw_fields,
+    read_varint,
 )
 from hloscope.base.units import format_bytes, format_capacity
 
@@ -48,10 +50,11 @@ def extract_module(data: bytes) -> bytes:
     """
     if not data.startswith(NAME_TAG):
         return data
-    digits = re.match(rb"[\x80-\xff]{0,9}[\x00-\x7f]?", data[1:11])
-    encoded = digits[0] if digits else b""
-    length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(encoded))
-    inner = data[1 + len(encoded) :][:length]
+    try:
+        length, begin = read_varint(data, len(NAME_TAG))
+    except WireError:
+        return data
+    inner = data[begin : begin + length]
     return inner if inner.startswith(NAME_TAG) and len(inner) == length else data
 
 
@@ -64,19 +67,9 @@ def upgrade_module(module: bytes) -> bytes:
     if not _OLD_GROUPS.search(module):
         return module
     try:
-        return _change_nested(
-            module, _COMPUTATIONS, lambda found: _change_nested(found, _INSTRUCTIONS, _upgrade_groups)
-        )
+        return change_at_path(module, (_COMPUTATIONS, _INSTRUCTIONS), _upgrade_groups)
     except WireError:
         return module
-
-
-def _change_nested(whole: bytes, wanted: int, change: Callable[[bytes], bytes]) -> bytes:
-    """A message with its nested messages of one field number changed."""
-    return b"".join(
-        encode_field(number, change(value)) if number == wanted and isinstance(value, bytes) else raw
-        for number, value, raw in read_raw_fields(whole)
-    )
 
 
 def _upgrade_groups(instruction: bytes) -> bytes:
@@ -106,15 +99,8 @@ def read_device_ids(module: bytes) -> tuple[int, ...]:
     Modules with several replicas give nothing: replicas are not partitions.
     """
     try:
-        said = next((value for number, value in read_fields(module) if number == _DEVICE_ASSIGNMENT), None)
-        if not isinstance(said, bytes):
-            return ()
-        partitions = [value for number, value in read_fields(said) if number == _OF_COMPUTATION]
-        ids = [
-            read_packed_integers(dict(read_fields(value)).get(_DEVICE_IDS, b""))
-            for value in partitions
-            if isinstance(value, bytes)
-        ]
+        partitions = read_at_path(module, (_DEVICE_ASSIGNMENT, _OF_COMPUTATION))
+        ids = [read_packed_integers(dict(read_fields(value)).get(_DEVICE_IDS, b"")) for value in partitions]
     except WireError:
         return ()
     return tuple(found[0] for found in ids) if all(len(found) == 1 for found in ids) else ()
@@ -128,6 +114,8 @@ _MOST_BYTES = 1 << 30
 """The most bytes that a compressed or serialized file may hold."""
 _MOST_MEMORY = 1 << 30
 """The most memory that decompression may take: a header of xz may ask for any amount."""
+_STEP_BYTES = 1 << 12
+"""Bytes that are decompressed at once: a few of them may stand for 128 KiB, so that a step may make 128 MiB."""
 _GZIP = 31
 """zlib's number for the gzip format."""
 _COMPRESSED = re.compile(r"\.(gz|gzip|xz|zst|zstd)$", re.IGNORECASE)
@@ -253,37 +241,17 @@ def _make_byte_error(data: bytes, offset: int, name: str, what: str) -> HloParse
     )
 
 
-class _Zstandard:
-    """A zstd stream, read by the package `zstandard`, which has no limit of its own."""
-
-    _STEP = 1 << 10
-    """Bytes read at once: a block of a few bytes may stand for 128 KiB."""
-
-    def __init__(self, zstandard: Any) -> None:
-        self._stream = zstandard.ZstdDecompressor().decompressobj()
-        self.eof = False
-        self.unused_data = b""
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """The beginning of the stream's content; may be longer than asked by the output of one step."""
-        found = bytearray()
-        for start in range(0, len(data), self._STEP):
-            found += self._stream.decompress(data[start : start + self._STEP])
-            if self._stream.eof:
-                self.eof = True
-                self.unused_data = self._stream.unused_data + data[start + self._STEP :]
-            if self.eof or len(found) > max_length:
-                break
-        return bytes(found)
-
-
 def _decompress_zstd(data: bytes, name: str) -> bytes:
     for module in _ZSTD_MODULES:
         try:
             zstd = importlib.import_module(module)
         except ImportError:
             continue
-        make = zstd.ZstdDecompressor if module == "compression.zstd" else partial(_Zstandard, zstd)
+
+        def make(zstd: Any = zstd) -> Any:
+            made = zstd.ZstdDecompressor()
+            return made.decompressobj() if hasattr(made, "decompressobj") else made
+
         return _decompress_streams(data, name, kind="zstd", make=make, error=zstd.ZstdError)
     raise TargetError(
         f"{name} is compressed with zstd, which cannot be read here",
@@ -299,25 +267,29 @@ def _decompress_streams(data: bytes, name: str, *, kind: str, make: Callable[[],
         data: The file.
         name: Its name, for errors.
         kind: The format, for errors.
-        make: Makes a stream with `decompress(data, most)`, `eof` and `unused_data`, as in zlib, lzma and zstd.
+        make: Makes a stream with `decompress(data)`, `eof` and `unused_data`, as in zlib, lzma and zstd.
         error: The exception that the stream raises.
     """
     parts: list[bytes] = []
-    room, size = _MOST_BYTES, len(data)
-    while data:
-        stream = make()
-        try:
-            parts.append(stream.decompress(data, room + 1))
-        except error as damage:
-            raise _make_damaged_error(name, kind, damage) from None
-        room -= len(parts[-1])
-        if room < 0:
-            raise _make_too_large_error(
-                name, f"its {format_bytes(size)} decompress to more than {format_capacity(_MOST_BYTES)}"
-            )
-        if not stream.eof:
-            raise _make_damaged_error(name, kind, EOFError("the compressed data is cut off"))
-        data = stream.unused_data.lstrip(b"\0")
+    room, stream = _MOST_BYTES, make()
+    for start in range(0, len(data), _STEP_BYTES):
+        piece = data[start : start + _STEP_BYTES]
+        while piece:
+            if stream.eof:  # another one may follow, after zeros
+                piece = piece.lstrip(b"\0")
+                stream = make() if piece else stream
+                continue
+            try:
+                parts.append(stream.decompress(piece))
+            except error as damage:
+                raise _make_damaged_error(name, kind, damage) from None
+            room -= len(parts[-1])
+            if room < 0:
+                size, most = format_bytes(len(data)), format_capacity(_MOST_BYTES)
+                raise _make_too_large_error(name, f"its {size} decompress to more than {most}")
+            piece = stream.unused_data if stream.eof else b""
+    if not stream.eof:
+        raise _make_damaged_error(name, kind, EOFError("the compressed data is cut off"))
     return b"".join(parts)
 
 

@@ -17,10 +17,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hloscope.base.environment import find_cell, is_library
 from hloscope.compile.client import count_interruptions
@@ -80,17 +79,16 @@ ProcessState = Mapping[str, Mapping[Any, Any]]
 """The parts of a process that user code may change: the values of each part by their own names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(NamedTuple):
     """A part of the process's state.
 
     Attributes:
         values: Returns its current values, by name.
-        change: Sets one of them; None for a value that did not exist.
+        change: Sets one of them.
     """
 
     values: Callable[[], Mapping[Any, Any]]
-    change: Callable[[Any, Any], None]
+    change: Callable[[Any, Any], object]
 
 
 def _change_path(_: str, entries: tuple[str, ...]) -> None:
@@ -110,10 +108,9 @@ def _read_folder() -> dict[str, str]:
     return {}  # there is none any more
 
 
-def _change_folder(_: str, folder: str | None) -> None:
-    if folder is not None:
-        with suppress(OSError):
-            os.chdir(folder)
+def _change_folder(_: str, folder: str) -> None:
+    with suppress(OSError):
+        os.chdir(folder)
 
 
 def _read_settings() -> dict[str, Any]:
@@ -137,11 +134,10 @@ def _read_loggers() -> dict[logging.Logger, tuple[Any, ...]]:
     }
 
 
-def _change_logger(logger: logging.Logger, state: tuple[Any, ...] | None) -> None:
-    if state is not None:  # what has come since may stay
-        level, handlers, logger.propagate, logger.disabled = state
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
+def _change_logger(logger: logging.Logger, state: tuple[Any, ...]) -> None:
+    level, handlers, logger.propagate, logger.disabled = state
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
 
 
 def _read_handlers() -> dict[int, Any]:
@@ -150,8 +146,6 @@ def _read_handlers() -> dict[int, Any]:
 
 
 def _change_handler(number: int, handler: Any) -> None:
-    if handler is None:
-        return
     if number == getattr(signal, "SIGALRM", None):
         signal.setitimer(signal.ITIMER_REAL, 0)  # it was for the handler that goes
     with suppress(OSError, ValueError):
@@ -184,20 +178,14 @@ _UMASK = re.compile(r"^Umask:\s*([0-7]+)$", re.MULTILINE)
 _STATUS_BYTES = 256
 
 
-def _change_umask(_: str, mask: int | None) -> None:
-    if mask is not None:
-        os.umask(mask)
-
-
 def _read_arguments() -> dict[str, tuple[list[str], tuple[str, ...]]]:
     found = getattr(sys, "argv", None)
     return {} if found is None else {"": (found, tuple(found))}
 
 
-def _change_arguments(_: str, state: tuple[list[str], tuple[str, ...]] | None) -> None:
-    if state is not None:
-        sys.argv, entries = state
-        sys.argv[:] = entries
+def _change_arguments(_: str, state: tuple[list[str], tuple[str, ...]]) -> None:
+    sys.argv, entries = state
+    sys.argv[:] = entries
 
 
 def _read_hooks() -> dict[str, Any]:
@@ -218,35 +206,30 @@ def _read_random_numbers() -> dict[str, Any]:
 def _change_random_numbers(whose: str, state: Any) -> None:
     if whose == "python":
         random.setstate(state)
-    elif state is not None:
+    else:
         sys.modules["numpy.random"].set_state(state)
 
 
 _PARTS = {
-    "path": _Part(values=lambda: {"": tuple(sys.path)}, change=_change_path),
-    "environment": _Part(values=lambda: dict(os.environ), change=_change_variable),
-    "folder": _Part(values=_read_folder, change=_change_folder),
-    "settings": _Part(values=_read_settings, change=_change_setting),
-    "loggers": _Part(values=_read_loggers, change=_change_logger),
-    "silenced": _Part(
-        values=lambda: {"": logging.root.manager.disable}, change=lambda _, level: logging.disable(level)
-    ),
-    "handlers": _Part(values=_read_handlers, change=_change_handler),
-    "warnings": _Part(
-        values=lambda: {"": (tuple(warnings.filters), warnings.showwarning)},
-        change=_change_warnings,
-    ),
-    "umask": _Part(values=_read_umask, change=_change_umask),
-    "arguments": _Part(values=_read_arguments, change=_change_arguments),
-    "hooks": _Part(values=_read_hooks, change=lambda name, hook: setattr(sys, name, hook)),
-    "recursion": _Part(
-        values=lambda: {"": sys.getrecursionlimit()}, change=lambda _, limit: sys.setrecursionlimit(limit)
-    ),
-    "random numbers": _Part(values=_read_random_numbers, change=_change_random_numbers),
+    "path": _Part(lambda: {"": tuple(sys.path)}, _change_path),
+    "environment": _Part(lambda: dict(os.environ), _change_variable),
+    "folder": _Part(_read_folder, _change_folder),
+    "settings": _Part(_read_settings, _change_setting),
+    "loggers": _Part(_read_loggers, _change_logger),
+    "silenced": _Part(lambda: {"": logging.root.manager.disable}, lambda _, level: logging.disable(level)),
+    "handlers": _Part(_read_handlers, _change_handler),
+    "warnings": _Part(lambda: {"": (tuple(warnings.filters), warnings.showwarning)}, _change_warnings),
+    "umask": _Part(_read_umask, lambda _, mask: os.umask(mask)),
+    "arguments": _Part(_read_arguments, _change_arguments),
+    "hooks": _Part(_read_hooks, lambda name, hook: setattr(sys, name, hook)),
+    "recursion": _Part(lambda: {"": sys.getrecursionlimit()}, lambda _, limit: sys.setrecursionlimit(limit)),
+    "random numbers": _Part(_read_random_numbers, _change_random_numbers),
 }
 _PARTS_OF_BLOCKS = ("path", "environment", "folder", "settings", "loggers", "silenced")
 _PARTS_OF_MODULES = ("path", "environment", "settings", "recursion")
 """The parts that modules change on import, which are changed again whenever the modules are used again."""
+_PARTS_WITH_NONE = ("environment", "settings")
+"""The parts in which None counts: a variable that did not exist. What has come since in any other part may stay."""
 PARTS_OF_ISOLATED_MODULES = (*_PARTS_OF_BLOCKS, "recursion")
 """The parts that are restored when modules are no longer used; the others stay until the call ends, for traces."""
 
@@ -278,7 +261,8 @@ def repeat_changes(made: ProcessState) -> None:
 
 def _apply_changes(part: str, changes: Mapping[Any, Any]) -> None:
     for name, value in changes.items():
-        _PARTS[part].change(name, value)
+        if value is not None or part in _PARTS_WITH_NONE:
+            _PARTS[part].change(name, value)
 
 
 def _find_differences(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -354,7 +338,8 @@ class IsolatedModules:
             tops: The names that can be imported from these folders, from `top_names`.
         """
         top = name.partition(".")[0]
-        if top in _SHARED_MODULES or not (top in tops or any(_is_below(file, folder) for folder in self.folders)):
+        inside = any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in self.folders)
+        if top in _SHARED_MODULES or not (top in tops or inside):
             return False
         return not is_library(file)
 
@@ -466,10 +451,6 @@ def _read_stamp(file: str) -> _Stamp | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _is_below(file: str, folder: str) -> bool:
-    return file.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def format_path(filename: str) -> str:

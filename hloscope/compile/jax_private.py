@@ -15,8 +15,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import dispatch, pjit
-from jax._src.interpreters import pxla
+from jax._src import api_util, compilation_cache, config, core, dispatch, pjit, sharding_impls, xla_bridge
+from jax._src.interpreters import mlir, pxla
+from jax._src.lib import _jax, xla_client
+from jaxlib.mlir import ir
 
 _TRUTH = {"true": True, "false": False}
 """Booleans: options of XLA and of libtpu spell them differently as text."""
@@ -82,8 +84,6 @@ def make_compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]
 
     Their devices are simulated ones, and are replaced by those of the compile.
     """
-    from jax._src.interpreters import pxla
-
     lowering = lowered._lowering
     details = lowering.compile_args
     propagate = pxla.get_prop_to_input_output(
@@ -115,8 +115,6 @@ def format_options(options: Mapping[str, Any]) -> dict[str, str]:
 
 def make_plain_options() -> bytes:
     """The serialized options of a compile for one device without any request."""
-    from jax._src.lib import xla_client
-
     return bytes(xla_client.CompileOptions().SerializeAsString())
 
 
@@ -127,15 +125,11 @@ def write_bytecode(lowered: jax.stages.Lowered) -> bytes:
 
 def write_module_bytecode(module: Any) -> bytes:
     """An MLIR module as bytecode, with its source places."""
-    from jax._src.interpreters import mlir
-
     return bytes(mlir.module_to_bytecode(module))
 
 
 def read_module_bytecode(module: bytes) -> Any:
     """An MLIR module, in a context of its own, from the output of `write_bytecode`."""
-    from jaxlib.mlir import ir
-
     with open_mlir_context() as context:
         return ir.Module.parse(module, context)
 
@@ -164,9 +158,6 @@ def compile_for(
     Raises:
         jax.errors.JaxRuntimeError: The compiler refuses the program or an option.
     """
-    from jax._src.interpreters import pxla
-    from jax._src.lib import xla_client
-
     made = xla_client.CompileOptions.ParseFromString(settings)
     made.env_option_overrides = [(name, _TRUTH.get(text, text)) for name, text in options.items()]
     made.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
@@ -176,8 +167,6 @@ def compile_for(
 
 def parse_op_sharding(serialized: bytes) -> Any:
     """Parses an `OpSharding` from its protobuf."""
-    from jax._src.lib import xla_client
-
     made = xla_client.OpSharding()
     made.ParseFromString(serialized)
     return made
@@ -189,8 +178,6 @@ def disable_persistent_cache() -> Iterator[None]:
 
     JAX decides once in a process whether it uses its cache, so it is made to decide again before and after.
     """
-    from jax._src import compilation_cache, config
-
     compilation_cache.reset_cache()
     try:
         with config.enable_compilation_cache(False):
@@ -211,9 +198,6 @@ def separate_caches(devices: Hashable) -> AbstractContextManager[None]:
     Args:
         devices: The visible devices; None for a context with empty caches.
     """
-    from jax._src import config
-    from jax._src.lib import _jax
-
     cache = None if devices is None else _caches.get(devices)
     if cache is None:
         cache = _jax.PjitFunctionCache(capacity=4096)
@@ -260,8 +244,6 @@ def replace_lowering_backend(client: Any) -> Iterator[None]:
 
     Host callbacks and Pallas kernels ask.
     """
-    from jax._src.interpreters import mlir
-
     with replace_in_this_thread(mlir.ModuleContext, "get_backend", lambda *_args, **_kwargs: client):
         yield
 
@@ -275,8 +257,6 @@ def rename_arguments(rewritten: Callable[[Any], Any | None], *, in_all: bool = F
             be named, or None to leave them. If it fails, the names are JAX's.
         in_all: As for `replace_in_this_thread`.
     """
-    from jax._src import api_util
-
     original = api_util._non_static_arg_names
 
     def names(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *static: Any) -> tuple[str, ...]:
@@ -294,9 +274,6 @@ def rename_arguments(rewritten: Callable[[Any], Any | None], *, in_all: bool = F
 
 def convert_op_sharding(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.PartitionSpec | None:
     """A compiler-chosen `OpSharding` in the axes of a mesh; None if it does not follow them."""
-    from jax._src import sharding_impls
-    from jax._src.lib import xla_client
-
     sharding = xla_client.HloSharding.from_proto(op_sharding)
     try:
         return sharding_impls.parse_flatten_op_sharding(sharding, mesh)[0]
@@ -306,23 +283,17 @@ def convert_op_sharding(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.shardi
 
 def is_tracing() -> bool:
     """True if JAX is tracing a function in this thread, for `jax.jit`, `jax.grad`, `jax.shard_map` or another."""
-    from jax._src import core
-
     return not core.trace_state_clean()
 
 
 def backends_are_initialised() -> bool:
     """Returns whether JAX has already chosen its devices, so that their number can no longer change."""
-    from jax._src import xla_bridge
-
     return bool(xla_bridge.backends_are_initialized())
 
 
 @contextmanager
 def open_mlir_context() -> Iterator[Any]:
     """Opens a separate MLIR context that knows the dialects of JAX's lowering, and accepts others."""
-    from jax._src.interpreters import mlir
-
     context = mlir.make_ir_context()
     context.allow_unregistered_dialects = True
     with context:

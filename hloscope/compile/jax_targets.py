@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from types import MethodType
@@ -20,6 +20,7 @@ from hloscope.base.calls import has_value
 from hloscope.base.errors import MeshError, Option, TargetError, say
 from hloscope.compile.arguments import check_donated
 from hloscope.compile.devices import find_axis_sizes, make_mesh
+from hloscope.compile.dumps import ModuleFacts
 from hloscope.compile.meshes import check_array_meshes, find_abstract_mesh, find_axis_types, make_concrete_mesh
 from hloscope.compile.step import read_memory_fields
 from hloscope.compile.target import TargetFacts
@@ -177,29 +178,17 @@ def _find_exported_mesh(target: export.Exported, facts: TargetFacts, own: Any) -
     return make_mesh(mesh, {name: kinds.get(name, "auto") for name in mesh})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledFacts:
-    """The facts that a `jax.stages.Compiled` reports about itself.
-
-    Attributes:
-        name: Its function's name.
-        text: Its HLO text.
-        mesh: The sizes of its mesh's axes by name; empty without a mesh.
-        slice: The slice it is compiled for; None if that is not a known slice.
-        device_ids: The device of each partition; empty if the order is unknown.
-        memory_bytes: As `CompiledProgram.memory_bytes`.
-    """
-
-    name: str
-    text: str
-    mesh: dict[str, int]
-    slice: Slice | None
-    device_ids: tuple[int, ...]
-    memory_bytes: Mapping[str, int]
+_OTHER_TEMPORARIES = (
+    "temporaries are those of memory_analysis(); the buffer assignment, which decides whether a program fits, is known "
+    "for a function and for the result of lower()"
+)
 
 
-def read_compiled_facts(target: Any) -> CompiledFacts:
+def read_compiled_facts(target: Any) -> tuple[str, str, dict[str, int], ModuleFacts]:
     """Reads the facts that a `jax.stages.Compiled` reports about itself.
+
+    Returns:
+        Its function's name, its HLO text, the sizes of its mesh's axes by name, and the facts that its text lacks.
 
     Raises:
         TargetError: It has no text, which can happen if it was loaded from elsewhere.
@@ -219,14 +208,16 @@ def read_compiled_facts(target: Any) -> CompiledFacts:
             fix="pass the function, or the result of lower()",
         )
     on_cpu, module = {device.platform for device in devices} == {"cpu"}, _MODULE.match(text)
-    return CompiledFacts(
-        name=module["name"] if module else "compiled program",
-        text=text,
-        mesh={} if mesh is None else find_axis_sizes(mesh),
-        slice=Slice(shape=(len(devices),)) if on_cpu else find_device_slice(ordered),
+    chosen = Slice(shape=(len(devices),)) if on_cpu else find_device_slice(ordered)
+    known = ModuleFacts(
+        said_by="compiled",
+        slice=chosen,
+        notes=(_OTHER_TEMPORARIES,) if chosen is not None and chosen.chip is not None else (),
         device_ids=tuple(int(device.id) for device in ordered) if mesh is not None and not on_cpu else (),
         memory_bytes=read_memory_fields(target.memory_analysis()),
     )
+    name = module["name"] if module else "compiled program"
+    return name, text, {} if mesh is None else find_axis_sizes(mesh), known
 
 
 _MODULE = re.compile(r"HloModule (?:jit_)?(?P<name>[\w.-]+?),")

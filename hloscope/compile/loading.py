@@ -58,12 +58,9 @@ def load_target(
     if not isinstance(target, str):
         return target
     with set_mesh_for_import(facts):
-        places = frozenset(_find_module_part(named) for named in (target, beside) if isinstance(named, str))
+        named = (name for name in (target, beside) if isinstance(name, str))
+        places = frozenset(name.rpartition(":")[0] or name for name in named)
         return import_target(target, find_import_conditions(facts), together=places)
-
-
-def _find_module_part(target: str) -> str:
-    return target.rpartition(":")[0] if ":" in target else target
 
 
 def import_target(target: str, conditions: Hashable = None, together: Hashable = None) -> Callable[..., Any]:

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import update_wrapper
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -23,7 +23,7 @@ from hloscope.base.store import Store
 from hloscope.compile import client, jax_private
 from hloscope.compile.arguments import Call, build_call, build_out_shardings, explain_none_arguments
 from hloscope.compile.devices import bypass_trace_caches, make_mesh
-from hloscope.compile.edits import ModuleTexts, edit_constraints
+from hloscope.compile.edits import edit_constraints
 from hloscope.compile.importing import enter_modules_of, format_path
 from hloscope.compile.jax_private import LoweredFacts, rename_arguments, replace_in_this_thread
 from hloscope.compile.jax_targets import (
@@ -49,12 +49,8 @@ from hloscope.compile.multislice import simulate_hybrid_meshes
 from hloscope.compile.sharding_change import LeafChange, Resharding, SizeChange
 from hloscope.compile.simulated_slice import find_posed_slice, list_pose_notes
 from hloscope.compile.target import TargetFacts
-from hloscope.model.capture import DeviceLayout
+from hloscope.model.capture import DeviceLayout, ValueSharding
 from hloscope.tpu.slices import Slice, find_smallest_slice
-
-if TYPE_CHECKING:
-    from hloscope.model.capture import ValueSharding
-
 
 # ---- A second trace of a program with other shardings of its arguments and results, by their flat positions
 
@@ -66,25 +62,15 @@ class DoesNotApplyError(HloscopeError):
     """A change does not apply to a program."""
 
 
-def build_changed_call(
-    call: Call,
-    given: Sequence[Any],
-    seen: LoweredFacts,
-    results: Any,
-    mesh: jax.sharding.Mesh | None,
-    change: Resharding,
-) -> tuple[Any, list[Any]]:
+def build_changed_call(call: Call, original: Lowered, change: Resharding) -> tuple[Any, list[Any]]:
     """Builds the function to jit for a changed call, with its leaves.
 
     The function is unwrapped from its own `jax.jit`, whose shardings would contradict the new ones; donated arguments
     stay donated, and results keep the requested shardings.
 
     Args:
-        call: The traced call.
-        given: The sharding that each argument leaf was given.
-        seen: The facts of its lowering.
-        results: The structure of its results.
-        mesh: The mesh that the new specs name.
+        call: The call.
+        original: The program without the change.
         change: The change; its constraints are not applied here.
 
     Returns:
@@ -94,9 +80,10 @@ def build_changed_call(
         DoesNotApplyError: The program's leaves are not those of the change.
     """
     leaves, structure = jax.tree.flatten((call.args, dict(call.kwargs)))
-    if len(leaves) != len(seen.argument_avals) or len(given) != len(leaves):
+    seen, mesh = original.seen, original.mesh
+    if not len(leaves) == len(seen.argument_avals) == len(original.argument_shardings):
         raise DoesNotApplyError("the program's arguments do not match the leaves of its pytrees")
-    into = _apply_changes(_find_shardings(given, seen), change.arguments, mesh)
+    into = _apply_changes(_find_shardings(original), change.arguments, mesh)
     out_of = _apply_changes(seen.out_shardings, change.results, mesh)
     function, static = _unwrap_jit(call.function), dict(call.static)
 
@@ -106,36 +93,8 @@ def build_changed_call(
 
     flat.__name__ = flat.__qualname__ = getattr(function, "__name__", "flat")
     donated = tuple(index for index, gone in enumerate(seen.donated) if gone)
-    jitted = jax.jit(flat, donate_argnums=donated, out_shardings=jax.tree.unflatten(results, out_of))
+    jitted = jax.jit(flat, donate_argnums=donated, out_shardings=jax.tree.unflatten(original.module.out_tree, out_of))
     return jitted, [_make_abstract(leaf, sharding) for leaf, sharding in zip(leaves, into, strict=True)]
-
-
-def build_resharding_call(
-    given: Sequence[Any], seen: LoweredFacts, mesh: jax.sharding.Mesh | None, changes: Sequence[LeafChange]
-) -> tuple[Any, list[Any]]:
-    """Builds a program that only reshards arguments from their present shardings to those of changes.
-
-    Args:
-        given: The sharding that each argument leaf of the program was given.
-        seen: The facts of its lowering.
-        mesh: The mesh that the new specs name.
-        changes: The changes of the arguments to reshard.
-
-    Returns:
-        A jitted function of these arguments, and these.
-
-    Raises:
-        DoesNotApplyError: The program's leaves are not those of the changes.
-    """
-    before = _find_shardings(given, seen)
-    after = _apply_changes(before, changes, mesh)
-    places = [change.index for change in changes]
-
-    def moving(*arrays: Any) -> Any:
-        return tuple(map(_reshard, arrays, (after[place] for place in places)))
-
-    jitted = jax.jit(moving, out_shardings=tuple(after[place] for place in places))
-    return jitted, [_make_abstract(seen.argument_avals[place], before[place]) for place in places]
 
 
 def _reshard(array: Any, sharding: Any) -> Any:
@@ -144,10 +103,11 @@ def _reshard(array: Any, sharding: Any) -> Any:
     return jax.sharding.reshard(array, sharding) if jax.sharding.AxisType.Explicit in kinds else array
 
 
-def _find_shardings(given: Sequence[Any], seen: LoweredFacts) -> list[Any]:
+def _find_shardings(program: Lowered) -> list[Any]:
     """The sharding of each argument leaf: the program's own, or otherwise the given one."""
+    seen = program.seen
     own = {at: sharding for at, sharding in zip(seen.kept, seen.in_shardings, strict=True) if _is_sharding(sharding)}
-    return [own.get(index, sharding) for index, sharding in enumerate(given)]
+    return [own.get(index, sharding) for index, sharding in enumerate(program.argument_shardings)]
 
 
 def _unwrap_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,12 +139,7 @@ def _make_sharding(before: Any, spec: ValueSharding, mesh: jax.sharding.Mesh | N
     if mesh is None:
         raise DoesNotApplyError("there is no mesh to shard over")
     memory_kind = getattr(before, "memory_kind", None)
-    return jax.sharding.NamedSharding(mesh, make_partition_spec(spec), memory_kind=memory_kind)
-
-
-def make_partition_spec(spec: ValueSharding) -> jax.sharding.PartitionSpec:
-    """A sharding as a JAX PartitionSpec."""
-    return jax.sharding.PartitionSpec(*(axes[0] if len(axes) == 1 else tuple(axes) or None for axes in spec))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec), memory_kind=memory_kind)
 
 
 def _make_abstract(leaf: Any, sharding: Any) -> Any:
@@ -242,15 +197,14 @@ def _replace_lists_by_modules(tree: Any) -> Any | None:
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
         return None
-    is_split = partial(_is_a, nnx.NodeStates)
+
+    def is_split(node: object) -> bool:
+        return isinstance(node, nnx.NodeStates)
+
     nodes, structure = jax.tree.flatten(tree, is_leaf=is_split)
     if not any(map(is_split, nodes)):
         return None
     return jax.tree.unflatten(structure, _rename_nodes(nnx, nodes))
-
-
-def _is_a(kind: type, value: object) -> bool:
-    return isinstance(value, kind)
 
 
 class _LeafMarker:
@@ -333,7 +287,8 @@ class Lowered:
         slice: The slice to compile it for.
         slice_chosen_by: `user` or `default`.
         strategy: The surroundings in which the trace succeeded.
-        edited: The module with other sharding constraints, to compile in place of `module`; None to compile `module`.
+        edited: The bytecode of the module with other sharding constraints, to compile in place of `module`; None to
+            compile `module`.
         layout: The device of each partition; None to decide it when compiling.
     """
 
@@ -348,21 +303,18 @@ class Lowered:
     slice: Slice
     slice_chosen_by: str
     strategy: _Strategy | None = None
-    edited: ModuleTexts | None = None
+    edited: bytes | None = None
     layout: DeviceLayout | None = None
 
     @property
-    def texts(self) -> ModuleTexts:
-        """The module that is compiled."""
-        if self.edited is not None:
-            return self.edited
-        module = self.module
-        return ModuleTexts(jax_private.write_bytecode(module), module.as_text(), module.as_text(debug_info=True))
+    def bytecode(self) -> bytes:
+        """The module that is compiled, with its source places."""
+        return jax_private.write_bytecode(self.module) if self.edited is None else self.edited
 
     @property
-    def bytecode(self) -> bytes:
-        """The same module as bytecode; no text is made for it."""
-        return jax_private.write_bytecode(self.module) if self.edited is None else self.edited.bytecode
+    def text(self) -> str:
+        """The same module as text without source places."""
+        return str(jax_private.read_module_bytecode(self.bytecode).operation.get_asm())
 
 
 def lower(
@@ -465,7 +417,15 @@ def lower_resharding(original: Lowered, changes: Sequence[LeafChange], *, store:
     Raises:
         HloscopeError: The changes cannot be made, or JAX refuses the program.
     """
-    jitted, leaves = build_resharding_call(original.argument_shardings, original.seen, original.mesh, changes)
+    before = _find_shardings(original)
+    after = _apply_changes(before, changes, original.mesh)
+    places = [change.index for change in changes]
+
+    def moving(*arrays: Any) -> Any:
+        return tuple(map(_reshard, arrays, (after[place] for place in places)))
+
+    jitted = jax.jit(moving, out_shardings=tuple(after[place] for place in places))
+    leaves = [_make_abstract(original.seen.argument_avals[place], before[place]) for place in places]
     facts = replace(original.facts, args=tuple(leaves), kwargs={}, static={}, out=None, donate=None)
     plan = replace(original.plan, slice=original.slice, notes=[])
     return lower(jitted, facts, name=f"{original.name}, moving arguments", plan=plan, store=store)
@@ -590,8 +550,8 @@ def _take_traced(
     if platforms and not plan.is_real and "tpu" not in platforms:
         plan.notes.append(
             f"the program was lowered for {' and '.join(platforms)}: where it depends on the platform, it has that "
-            "one's "
-            "branch; for the TPU's, use jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function itself"
+            "one's branch; for the TPU's, use jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function "
+            "itself"
         )
     seen = jax_private.read_lowered_facts(module)
     if plan.slice is None:
@@ -690,9 +650,7 @@ def _trace_and_lower(
         if changed is None:
             traced = _jit(call, mesh).trace(*call.args, **call.kwargs, **call.static)
         else:
-            before, change = changed
-            given, results = before.argument_shardings, before.module.out_tree
-            jitted, leaves = build_changed_call(call, given, before.seen, results, before.mesh, change)
+            jitted, leaves = build_changed_call(call, *changed)
             traced = jitted.trace(*leaves)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
         return _LoweredCall(_unwrap_lowered(lowered, call.name), traced, _read_shardings_of_leaves(call))
@@ -741,13 +699,10 @@ def _copy_function(function: Function) -> Function:
     """
     if not isinstance(function, FunctionType):
         return function
-    made = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
+    code, defaults = function.__code__, function.__defaults__
+    made = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
-    made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
-    made.__dict__.update(function.__dict__)
-    return made
+    return update_wrapper(made, function)
 
 
 @contextmanager

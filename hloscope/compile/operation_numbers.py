@@ -12,12 +12,12 @@ The numbers are removed when a text leaves the compiler: users never see them.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
+from hloscope.base.protobuf import change_at_path
 from hloscope.model.capture import Identities, Identity
 
 # ---- instructions that libtpu packs, with their names, into the configuration of others: protobuf in base64
@@ -28,7 +28,6 @@ _NAMES = {"instruction": (7, 2), "to_apply": (2, 7, 2)}
 
 Source: XLA's service/hlo.proto and xla_data.proto.
 """
-_VARINT, _EIGHT_BYTES, _SIZED, _FOUR_BYTES = 0, 1, 2, 5
 
 
 def rename_packed(text: str, new_name: Callable[[str], str]) -> str:
@@ -44,61 +43,10 @@ def rename_packed(text: str, new_name: Callable[[str], str]) -> str:
 def _rename_one(packed: str, path: tuple[int, ...], new_name: Callable[[str], str]) -> str:
     try:
         message = base64.b64decode(packed, validate=True)
-        changed = _change_at_path(message, path, lambda name: new_name(name.decode()).encode())
-    except (binascii.Error, IndexError, UnicodeDecodeError, ValueError):
+        changed = change_at_path(message, path, lambda name: new_name(name.decode()).encode())
+    except ValueError:  # of base64, of the message or of a name
         return packed
     return packed if changed == message else base64.b64encode(changed).decode()
-
-
-def _change_at_path(message: bytes, path: tuple[int, ...], change: Callable[[bytes], bytes]) -> bytes:
-    """A message with the string or the messages at a path of field numbers changed.
-
-    Raises:
-        ValueError: It is not a message.
-        IndexError: It ends too soon.
-    """
-    if not path:
-        return change(message)
-    made, at = bytearray(), 0
-    while at < len(message):
-        start = at
-        key, at = _read_number(message, at)
-        if key & 7 == _SIZED:
-            size, at = _read_number(message, at)
-            body, at = message[at : at + size], at + size
-            if key >> 3 == path[0]:
-                body = _change_at_path(body, path[1:], change)
-                made += _encode_number(key) + _encode_number(len(body)) + body
-                continue
-        else:
-            at = _find_end(message, at, key & 7)
-        made += message[start:at]
-    return bytes(made)
-
-
-def _find_end(message: bytes, at: int, kind: int) -> int:
-    if kind == _VARINT:
-        return _read_number(message, at)[1]
-    if kind not in (_EIGHT_BYTES, _FOUR_BYTES):
-        raise ValueError(f"no field has the kind {kind}")
-    return at + (8 if kind == _EIGHT_BYTES else 4)
-
-
-def _read_number(message: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits per byte, lowest first, and the position of its end."""
-    value = shift = 0
-    while message[at] & 0x80:
-        value |= (message[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return value | message[at] << shift, at + 1
-
-
-def _encode_number(value: int) -> bytes:
-    made = bytearray()
-    while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes(made) + bytes([value])
 
 
 _MARK = re.compile(r"#\d+/")
@@ -153,7 +101,15 @@ def _find_named_operations(module: Any) -> list[Any] | None:
 
     if _has_like_a_mark(module):
         return None
-    named = [op for op in _walk_operations(module.operation) if isinstance(op.location, ir.NameLoc)]
+    named: list[Any] = []
+
+    def note(op: Any) -> Any:
+        if isinstance(op.location, ir.NameLoc):
+            named.append(op)
+        return ir.WalkResult.ADVANCE
+
+    for top in module.body.operations:
+        top.operation.walk(note, ir.WalkOrder.PRE_ORDER)
     return None if any(_PARTS in op.location.name_str for op in named) else named
 
 
@@ -184,17 +140,6 @@ def _has_like_a_mark(module: Any) -> bool:
         return False
     text = module.operation.get_asm(enable_debug_info=True, large_elements_limit=_FEW_ELEMENTS)
     return _LIKE_A_MARK_IN_TEXT.search(text) is not None
-
-
-def _walk_operations(op: Any) -> Iterator[Any]:
-    for block in _list_blocks(op):
-        for child in block.operations:
-            yield child.operation
-            yield from _walk_operations(child.operation)
-
-
-def _list_blocks(op: Any) -> Iterator[Any]:
-    return (block for region in op.regions for block in region.blocks)
 
 
 def read_identities(name: str) -> tuple[Identity, ...]:

@@ -21,22 +21,22 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 # ---- the limit on workers per machine, across all processes of a user: each worker takes a slot, a locked file
 #
-# A worker holds the lock of its slot itself, so that the slot is free when the worker is gone, however it ended. While
-# it runs a step its owner holds a second lock; a process that finds every slot taken ends a worker that is idle.
+# The owner of a worker holds the lock while the worker runs a step. Between steps the slot is unlocked, and its file
+# names the process: another process that finds every slot taken ends that worker and takes its place.
 
 BYTES_PER_WORKER = 2 << 30
 """The memory assumed for a process with JAX, libtpu and a compile of some size."""
 BYTES_PER_TRACER = 1 << 30
 """The memory assumed for a process that imports a target and traces it."""
 _POLL_S = 0.05
-_COMMAND = b"hloscope.compile.worker"
 
 
 @dataclass(slots=True)
@@ -44,27 +44,28 @@ class Slot:
     """A place for one worker.
 
     Attributes:
-        life: Descriptor of the file whose lock the worker inherits; None afterwards.
-        busy: Descriptor of the file that is locked during a step.
+        path: Its file, which the worker has on its command line.
+        descriptor: Descriptor of the file, which is locked during a step.
         is_held: Whether it is locked now: from the taking of the slot to the end of the first step.
     """
 
-    life: int | None
-    busy: int
+    path: Path
+    descriptor: int
     is_held: bool = True
 
-    def given_to(self, process: int) -> None:
-        """Notes the process that holds the slot, and leaves it to that process."""
+    def give_to(self, process: int) -> None:
+        """Notes the process that holds the slot."""
         with suppress(OSError):  # a full disk: nobody will end the worker while it is idle
-            os.ftruncate(self.busy, 0)
-            os.pwrite(self.busy, str(process).encode(), 0)
-        self.close_life()
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, str(process).encode(), 0)
 
-    def close_life(self) -> None:
-        """Closes this process's descriptor of the lock."""
-        if self.life is not None:
-            os.close(self.life)
-            self.life = None
+    def find_worker(self) -> int | None:
+        """The process of the worker in this slot, which is idle if the slot can be locked; None without one."""
+        with suppress(OSError, ValueError):
+            process = int(os.pread(self.descriptor, 20, 0))
+            if os.fsencode(self.path) in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):
+                return process
+        return None
 
     @contextmanager
     def in_use(self, is_alive: Callable[[], bool]) -> Iterator[None]:
@@ -75,7 +76,7 @@ class Slot:
                 nothing to wait for once it is gone.
         """
         while not self.is_held and is_alive():
-            self.is_held = _try_lock(self.busy)
+            self.is_held = _try_lock(self.descriptor)
             if not self.is_held:
                 time.sleep(_POLL_S)
         try:
@@ -89,27 +90,25 @@ class Slot:
 
         self.is_held = False
         with suppress(OSError):
-            fcntl.flock(self.busy, fcntl.LOCK_UN)
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Releases the slot."""
-        self.close_life()
+        self.rest()  # a forked child may have the descriptor too
         with suppress(OSError):
-            os.close(self.busy)
+            os.close(self.descriptor)
 
 
 def count_slots() -> int:
-    """The number of workers that fit in this machine's memory, or that of `HLOSCOPE_MAX_WORKERS`."""
+    """The number of workers that fit in this machine's memory, or that of `HLOSCOPE_MAX_WORKERS`.
+
+    In a control group, such as a container's, its limit counts.
+    """
     chosen = os.environ.get("HLOSCOPE_MAX_WORKERS", "")
     if chosen.isdecimal() and int(chosen) > 0:
         return int(chosen)
-    return max(1, _find_memory_bytes() // BYTES_PER_WORKER)
-
-
-def _find_memory_bytes() -> int:
-    """The memory of this machine, or of the control group of this process, such as a container's."""
     machine = find_system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
-    return min((machine, *(group.limit for group in _find_memory_groups())))
+    return max(1, min((machine, *(limit for limit, _ in _find_memory_limits()))) // BYTES_PER_WORKER)
 
 
 def find_free_bytes() -> int:
@@ -117,14 +116,7 @@ def find_free_bytes() -> int:
     free = find_system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
     with suppress(OSError, ValueError, IndexError):
         free = max(free, 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]))
-    return max(0, min((free, *(group.limit - group.used for group in _find_memory_groups()))))
-
-
-class _MemoryGroup(NamedTuple):
-    """A control group with a limit; bytes. Reclaimable memory, such as cached files, does not count as used."""
-
-    limit: int
-    used: int
+    return max(0, min((free, *(unused for _, unused in _find_memory_limits()))))
 
 
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -142,41 +134,35 @@ def _find_group_folders(controller: str) -> Iterator[tuple[Path, bool]]:
             yield from ((place, not kinds) for place in (folder, *folder.parents) if place.is_relative_to(root))
 
 
-def _find_memory_groups() -> Iterator[_MemoryGroup]:
-    """The control groups of this process that limit its memory."""
+def _find_memory_limits() -> Iterator[tuple[int, int]]:
+    """The limit of each control group of this process that limits its memory, and the bytes of it that are not used.
+
+    Reclaimable memory, such as cached files, does not count as used.
+    """
     for folder, is_v2 in _find_group_folders("memory"):
         names = ("memory.max", "memory.current", "inactive_file")
         older = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        found = _read_memory_group(folder, *(names if is_v2 else older))
-        if found is not None:
-            yield found
+        limit, used, given_back = names if is_v2 else older
+        with suppress(OSError, ValueError):  # not visible in this container; `max` is no number
+            statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+            yield most, most - taken + int(statistics.get(given_back, 0))
 
 
 def count_cores() -> int:
     """The number of cores that this process may use, by its affinity and the quotas of its control groups."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quotas = (_read_quota(folder, is_v2) for folder, is_v2 in _find_group_folders("cpu"))
-    return max(1, min((own, *(ceil(quota) for quota in quotas if quota is not None))))
+    return max(1, min((own, *_find_quotas())))
 
 
-def _read_quota(folder: Path, is_v2: bool) -> float | None:
-    """The cores that a control group may use; None if it is not visible in this container, or has no quota."""
-    names = ("cpu.max",) if is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    try:
-        quota, period = (int(number) for name in names for number in (folder / name).read_text().split())
-    except (OSError, ValueError):  # `max` is no number
-        return None
-    return quota / period if quota > 0 and period > 0 else None
-
-
-def _read_memory_group(folder: Path, limit: str, used: str, given_back: str) -> _MemoryGroup | None:
-    """One control group; None if it is not visible in this container, or has no limit."""
-    try:
-        most = int((folder / limit).read_text())
-        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return _MemoryGroup(most, int((folder / used).read_text()) - int(statistics.get(given_back, 0)))
-    except (OSError, ValueError):  # `max` is no number
-        return None
+def _find_quotas() -> Iterator[int]:
+    """The cores, rounded up, that each control group of this process with a quota may use."""
+    for folder, is_v2 in _find_group_folders("cpu"):
+        names = ("cpu.max",) if is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        with suppress(OSError, ValueError):  # not visible in this container; `max` is no number
+            quota, period = (int(number) for name in names for number in (folder / name).read_text().split())
+            if quota > 0 and period > 0:
+                yield ceil(quota / period)
 
 
 def find_system_bytes(pages: str) -> int | None:
@@ -202,15 +188,13 @@ def acquire_slot(wanted: Callable[[], bool], *, waits: bool = True) -> Slot | No
     """
     folder = _find_folder()
     while folder is not None and wanted():
-        for number in range(count_slots()):
+        for ends_idle, number in product((False, True), range(count_slots())):
             try:
-                slot = _take_slot(folder / f"slot-{number}")
+                slot = _take_slot(folder / f"slot-{number}", ends_idle=ends_idle)
             except OSError:  # a full disk
                 return None
             if slot is not None:
                 return slot
-        if any(_end_idle_worker(folder / f"slot-{number}") for number in range(count_slots())):
-            continue
         if not waits:
             raise BlockingIOError(errno.EAGAIN, "every slot has a worker that is busy")
         time.sleep(_POLL_S)
@@ -221,7 +205,7 @@ def _find_folder() -> Path | None:
     try:
         import fcntl  # noqa: F401
 
-        folder = Path(tempfile.gettempdir()) / f"hloscope-workers-{os.getuid()}"
+        folder = Path(tempfile.gettempdir()) / f"hloscope-slots-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except (ImportError, AttributeError, OSError):
@@ -229,22 +213,25 @@ def _find_folder() -> Path | None:
     return folder if status.st_uid == os.getuid() and not folder.is_symlink() else None
 
 
-def _take_slot(path: Path) -> Slot | None:
-    """The slot of a file with both its locks; None if another worker has it, or another process is looking at it.
+def _take_slot(path: Path, *, ends_idle: bool) -> Slot | None:
+    """The slot of a file; None if it has a worker, unless that is idle and `ends_idle`.
 
     Raises:
         OSError: There is no space for the file.
     """
-    descriptors = []
+    slot = Slot(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     with ExitStack() as unless_taken:
-        for file in (str(path), f"{path}.busy"):
-            descriptors.append(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            unless_taken.callback(os.close, descriptors[-1])
-            if not _try_lock(descriptors[-1]):
-                return None
+        unless_taken.callback(os.close, slot.descriptor)
+        if not _try_lock(slot.descriptor):
+            return None
+        idle = slot.find_worker()
+        if idle is not None and not ends_idle:
+            return None
+        if idle is not None:
+            with suppress(ProcessLookupError):
+                os.kill(idle, signal.SIGKILL)
         unless_taken.pop_all()
-    life, busy = descriptors
-    return Slot(life=life, busy=busy)
+    return slot
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -259,25 +246,6 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    return True
-
-
-def _end_idle_worker(path: Path) -> bool:
-    """Ends the worker of a slot if it is idle."""
-    try:
-        busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        process = int(os.pread(busy, 20, 0)) if _try_lock(busy) else 0
-        if not process or _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
-            return False
-        os.kill(process, signal.SIGKILL)
-        time.sleep(_POLL_S)
-    except (OSError, ValueError):
-        return False
-    finally:
-        os.close(busy)
     return True
 
 
@@ -328,19 +296,19 @@ class Worker:
         self._slot = slot
         self._has_served = False
         self._words: IO[bytes] | None = _open_words_file() if keeps_words else None
+        self._words_before = 0  # the bytes that earlier steps have written there
         package = Path(__file__).parent.parent
         search = [*environment.get("PYTHONPATH", "").split(os.pathsep), str(package.parent)]
-        arguments = [str(os.getpid()), prepare, *(["kept"] if keeps_words else [])]
+        arguments = [str(os.getpid()), prepare, "kept" if keeps_words else "", "" if slot is None else str(slot.path)]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "hloscope.compile.worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
             env={**environment, "PYTHONPATH": os.pathsep.join(entry for entry in search if entry)},
-            pass_fds=() if slot is None or slot.life is None else (slot.life,),
         )
         if slot is not None:
-            slot.given_to(self._process.pid)
+            slot.give_to(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -375,7 +343,7 @@ class Worker:
             if not self.is_alive:
                 raise _WorkerGoneError if self._has_served else WorkerDied(self.kill(), self._last_words())
             if self._words is not None and self._has_served:  # else what it says is why it cannot start
-                os.ftruncate(self._words.fileno(), 0)
+                self._words_before = os.fstat(self._words.fileno()).st_size
             self._has_served = True
             try:
                 pickle.dump(request, stdin)
@@ -391,7 +359,7 @@ class Worker:
         if self._words is None:
             return ""
         size = os.fstat(self._words.fileno()).st_size
-        start = max(0, size - _LAST_WORDS_BYTES)
+        start = max(self._words_before, size - _LAST_WORDS_BYTES)
         return os.pread(self._words.fileno(), _LAST_WORDS_BYTES, start).decode("utf-8", errors="replace")
 
     def rest(self) -> None:
@@ -421,13 +389,9 @@ class Worker:
 def _open_words_file() -> IO[bytes]:
     """A file for a worker's standard error: in memory if the system has such files, because disks may be full."""
     try:
-        descriptor = os.memfd_create("hloscope-worker", os.MFD_CLOEXEC)
+        return os.fdopen(os.memfd_create("hloscope-worker", os.MFD_CLOEXEC), "r+b", buffering=0)
     except (AttributeError, OSError):
-        return tempfile.TemporaryFile(buffering=0)  # the worker's, until it is closed
-    import fcntl
-
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)  # it is emptied before each step
-    return os.fdopen(descriptor, "r+b", buffering=0)
+        return tempfile.TemporaryFile(buffering=0)
 
 
 def select_deciding_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -457,27 +421,20 @@ class _Task:
         self.is_wanted = True
         self.limit_s = limit_s
         self.is_late = False
-        self._waited_s = 0.0
-        self._waits_since: float | None = None
+        self.begun: float | None = None
+        self._given: float | None = None
 
     @property
     def waited_s(self) -> float:
-        """The time that it has waited for a process."""
-        since = self._waits_since
-        return self._waited_s + (0.0 if since is None else time.monotonic() - since)
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        self._waits_since = time.monotonic()
-        try:
-            yield
-        finally:
-            self._waited_s, self._waits_since = self.waited_s, None
+        """The time that it has waited for a process, from the beginning of its turn."""
+        now = time.monotonic()
+        return 0.0 if self.begun is None else (self._given or now) - self.begun
 
     def given(self, worker: Worker | None) -> None:
         """Notes the process that it runs in, None after it, and ends one that is no longer wanted."""
         with self._lock:
             self._worker = worker
+            self._given = self._given if worker is None else time.monotonic()
             if worker is not None and not self.is_wanted:
                 worker.kill()
 
@@ -592,6 +549,7 @@ class WorkerPool(Executor):
     def _run(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
         timer = threading.Timer(task.limit_s or 0.0, task.expire)
         timer.daemon = True
+        task.begun = time.monotonic()
         if task.limit_s is not None:
             timer.start()
         try:
@@ -607,8 +565,7 @@ class WorkerPool(Executor):
 
     def _answer(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
         while True:
-            with task.waiting():
-                worker = self._worker(environment, task)
+            worker = self._worker(environment, task)
             task.given(worker)
             try:
                 return worker.call(request)

@@ -20,8 +20,9 @@ from jaxlib.mlir.dialects import sdy
 
 from hloscope.base.environment import is_launcher
 from hloscope.compile import jax_private
-from hloscope.compile.edits import ModuleEdit, apply_edit
+from hloscope.compile.edits import apply_edit, read_mesh
 from hloscope.compile.operation_numbers import number_operations, read_identities, strip_numbers
+from hloscope.compile.sharding_change import ModuleEdit
 from hloscope.model.capture import Axes, CodePlace, ShardingRule, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
@@ -99,7 +100,6 @@ _MANUAL = "sdy.manual_computation"
 _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
 """The attributes with the shardings of an operation's results, in the order of precedence."""
 _NO_LAYOUT: _ValueLayout = (None, ())
-_DEEPEST_CALL = 64
 _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
 
 
@@ -116,25 +116,24 @@ def _add_caller_places(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
     for op in ops:
         if op.kind == "func.call" and op.symbol:
             calls.setdefault(op.symbol, op)
-    full: dict[int, ShardyOp] = {}
 
-    def placed(op: ShardyOp, depth: int = 0) -> ShardyOp:
-        if op.index not in full:
-            holder = None if holders[op.index] is None else ops[holders[op.index] or 0]
-            is_manual = holder is not None and holder.kind == _MANUAL
-            call = holder if is_manual or holder is None else calls.get(holder.symbol or "")
-            found = op
-            if call is not None and depth < _DEEPEST_CALL:
-                outer = placed(call, depth + 1)
-                if is_manual:
-                    outer = replace(outer, identity=(), source=())
-                name = "/".join(part for part in (outer.op_name, op.op_name) if part)
-                identity = (*outer.identity, *op.identity)
-                found = replace(op, op_name=name or None, identity=identity, source=(*op.source, *outer.source))
-            full[op.index] = found
-        return full[op.index]
+    @cache
+    def place(index: int) -> ShardyOp:
+        op, at = ops[index], holders[index]
+        if at is None:
+            return op
+        is_manual = ops[at].kind == _MANUAL
+        call = ops[at] if is_manual else calls.get(ops[at].symbol or "")
+        if call is None:
+            return op
+        outer = place(call.index)
+        if is_manual:
+            outer = replace(outer, identity=(), source=())
+        name = "/".join(part for part in (outer.op_name, op.op_name) if part)
+        identity = (*outer.identity, *op.identity)
+        return replace(op, op_name=name or None, identity=identity, source=(*op.source, *outer.source))
 
-    return (placed(op) for op in ops)
+    return map(place, range(len(ops)))
 
 
 class _ModuleReader:
@@ -160,7 +159,7 @@ class _ModuleReader:
         """
         origin_name = _find_text(op.attributes, _ORIGIN_NAME)
         if origin_name is not None and op.name in _CONSTRAINTS:
-            sharding = self._layouts(op, len(op.results))[0][0]
+            sharding = self._layouts(op.attributes, len(op.results))[0][0]
             if _ASKS_NOTHING.search(str(op.attributes["sharding"])):
                 self._unasking.add(origin_name)
             elif sharding is not None:
@@ -183,7 +182,7 @@ class _ModuleReader:
         main = next(
             (made.index for made in functions if made.symbol == _MAIN), functions[0].index if functions else None
         )
-        meshes = [_read_mesh(op.attributes["mesh"]) for op in top if op.name == "sdy.mesh"]
+        meshes = [read_mesh(op.attributes["mesh"]) for op in top if op.name == "sdy.mesh"]
         return ShardyModule(
             mesh=max(meshes, key=lambda sizes: prod(sizes.values()), default={}),
             ops=tuple(_add_caller_places(self._ops, self._holders)),
@@ -233,8 +232,9 @@ class _ModuleReader:
 
     def _results(self, op: Any, index: int) -> Iterator[int]:
         count, constant = len(op.results), _read_whole_number(op)
-        origins = self._origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count)
-        rows = zip(op.results, self._layouts(op, count), origins, strict=True)
+        keys = ("sdy.result_sharding_origins", "sdy.sharding_origins")
+        asked = self._origins(op.attributes, keys, count)
+        rows = zip(op.results, self._layouts(op.attributes, count), asked, strict=True)
         for number, (result, layout, asked_by) in enumerate(rows):
             yield self._add(result, index, number, layout, origins=asked_by, whole_number=constant)
 
@@ -244,42 +244,34 @@ class _ModuleReader:
             name = self._locations.of(argument.location)[0] if op.name == _FUNCTION else None
             self._add(argument, index, number, layout, origins=asked_by, is_argument=True, region=region, name=name)
 
-    def _layouts(self, op: Any, count: int) -> list[_ValueLayout]:
-        """One for each result, from the attribute of this kind of operation."""
+    def _layouts(self, attributes: Any, count: int) -> list[_ValueLayout]:
+        """One for each of `count` values, from the attribute that holds them."""
         for key in _SHARDINGS:
-            attribute = _find_attribute(op.attributes, key)
-            found: list[_ValueLayout] | None = (
-                None if attribute is None else self._once(_read_layouts, attribute, count)
-            )
-            if found is not None:
-                return found
+            if key in attributes:
+                found: list[_ValueLayout] | None = self._once(_read_layouts, attributes[key], count)
+                if found is not None:
+                    return found
         return [_NO_LAYOUT] * count
 
     def _argument_facts(self, op: Any, count: int) -> tuple[list[_ValueLayout], list[dict[str, str]]]:
         """Layouts and origins of the arguments of a block of `op`."""
         if op.name == _FUNCTION and "arg_attrs" in op.attributes:
-            layouts, origins = [], []
-            for given in op.attributes["arg_attrs"]:
-                sharding, asked_by = (
-                    _find_attribute(given, "sdy.sharding"),
-                    _find_attribute(given, "sdy.sharding_origins"),
-                )
-                found = None if sharding is None else self._once(_read_layouts, sharding, 1)
-                layouts.append(found[0] if found else _NO_LAYOUT)
-                origins.append({} if asked_by is None else self._once(_read_origins, asked_by))
-            return layouts, origins
+            each = list(op.attributes["arg_attrs"])
+            origins = [self._origins(given, ("sdy.sharding_origins",), 1)[0] for given in each]
+            return [self._layouts(given, 1)[0] for given in each], origins
         found = None
         if op.name == "stablehlo.while":
-            found = self._layouts(op, count)
+            found = self._layouts(op.attributes, count)
         elif op.name == "sdy.named_computation" and "in_shardings" in op.attributes:
             found = self._once(_read_layouts, op.attributes["in_shardings"], count)
         keys = ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins")
-        return [(sharding, ()) for sharding, _ in found or [_NO_LAYOUT] * count], self._origins(op, keys, count)
+        layouts: list[_ValueLayout] = [(sharding, ()) for sharding, _ in found or [_NO_LAYOUT] * count]
+        return layouts, self._origins(op.attributes, keys, count)
 
-    def _origins(self, op: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
+    def _origins(self, attributes: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
         """Origins of `count` values, under the first key that has them for all."""
         for key in keys:
-            attribute = _find_attribute(op.attributes, key)
+            attribute = _find_attribute(attributes, key)
             found = [] if attribute is None else self._once(_read_value_origins, attribute, count)
             if any(found):
                 return found
@@ -367,12 +359,6 @@ def _list_axis_references(attribute: Any) -> list[Any]:
     return list(sdy.DimensionShardingAttr(sdy.TensorShardingAttr(sharding).dimension_shardings[0]).axes)
 
 
-def _read_mesh(attribute: Any) -> dict[str, int]:
-    """The size of each axis by name."""
-    axes = (sdy.MeshAxisAttr(axis) for axis in sdy.MeshAttr(attribute).axes)
-    return {str(axis.name): int(axis.size) for axis in axes}
-
-
 def _read_rule(attribute: Any) -> ShardingRule:
     """An operation's sharding rule."""
     rule = sdy.OpShardingRuleAttr(attribute)
@@ -437,24 +423,17 @@ _Place = tuple[str | None, tuple[CodePlace, ...]]
 
 
 class _Locations:
-    """Reads locations, each once: thousands of operations share a few stacks, and stacks their outer parts.
+    """Reads locations, each stack once: thousands of operations share a few, and stacks their outer parts.
 
     JAX writes `loc("jit(f)/dot_general"(callsite("f"("model.py":10:24) at callsite(...))))`: a name around frames, of
     which each is a function's name around a file location.
     """
 
     def __init__(self) -> None:
-        self._read: dict[Any, _Place] = {}
         self._stacks: dict[Any, tuple[CodePlace, ...]] = {}
 
     def of(self, location: Any) -> _Place:
         """The name and the frames of a location, innermost first, down to hloscope's call of the program."""
-        key = location.attr  # locations themselves are hashed by identity
-        if key not in self._read:
-            self._read[key] = self._of(location)
-        return self._read[key]
-
-    def _of(self, location: Any) -> _Place:
         if type(location).__name__ == "FusedLoc":
             each = map(self.of, location.locations)
             return next((place for place in each if place[0]), (None, ()))
@@ -462,7 +441,7 @@ class _Locations:
         return location.name_str if named else None, _cut_to_user_frames(self._frames(location))
 
     def _frames(self, location: Any) -> tuple[CodePlace, ...]:
-        key = location.attr
+        key = location.attr  # locations themselves are hashed by identity
         if key not in self._stacks:
             self._stacks[key] = self._frames_of(location)
         return self._stacks[key]

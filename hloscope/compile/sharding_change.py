@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from hloscope.compile.edits import ConstraintEdit
-from hloscope.model.capture import format_spec
-
-if TYPE_CHECKING:
-    from hloscope.model.capture import ValueSharding
+from hloscope.model.capture import ValueSharding, format_spec
 
 _MOST_NAMED = 3
 """The most arguments or results that are listed by name; more are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintEdit:
+    """One sharding constraint that is dropped, set or added.
+
+    Attributes:
+        operation: The number of the constraint, or of the operation before which one is added.
+        operand: The operand that gets a constraint; None if `operation` is the constraint itself.
+        sharding: The requested sharding; None drops the constraint.
+    """
+
+    operation: int
+    operand: int | None = None
+    sharding: ValueSharding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleEdit:
+    """Other shardings for a module.
+
+    Attributes:
+        arguments: By the number of the argument.
+        results: By the number of the result; None leaves it open.
+        constraints: The edits of sharding constraints.
+        argument_count: The number of arguments that count, at the end of the module's: tokens of ordered effects come
+            before them. None for all.
+        result_count: The same for results.
+    """
+
+    arguments: tuple[tuple[int, ValueSharding], ...] = ()
+    results: tuple[tuple[int, ValueSharding | None], ...] = ()
+    constraints: tuple[ConstraintEdit, ...] = ()
+    argument_count: int | None = None
+    result_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

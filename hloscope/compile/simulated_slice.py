@@ -169,17 +169,6 @@ def _asked_by_machinery(depth: int, *, choosing_too: bool = False) -> bool:
     return choosing_too or not (file.endswith(_CHOOSING_FILES) or any(folder in file for folder in _CHOOSING_FOLDERS))
 
 
-def _find_platform(_: _Pose) -> str:
-    return "tpu"
-
-
-def _find_memory(pose: _Pose) -> dict[str, int]:
-    """The memory statistics of a device before anything runs on it."""
-    limit = pose.chip.usable_hbm_bytes_per_device
-    unused = ("bytes_in_use", "peak_bytes_in_use", "bytes_reserved", "largest_alloc_size", "num_allocs")
-    return {"bytes_limit": limit, "bytes_reservable_limit": limit, **dict.fromkeys(unused, 0)}
-
-
 def _find_calling_line(depth: int) -> str:
     """The line that runs the given number of frames up."""
     frame = sys._getframe(depth)
@@ -187,9 +176,12 @@ def _find_calling_line(depth: int) -> str:
 
 
 def _answer_memory_query(pose: _Pose, _: SliceDevice) -> Callable[[], dict[str, int]]:
+    """The `memory_stats` of a device before anything runs on it."""
     note = f"{_find_calling_line(3)} reads memory statistics, which show 0 bytes in use: nothing runs on the slice"
     pose.notes.append(note)
-    return lambda: _find_memory(pose)
+    limit = pose.chip.usable_hbm_bytes_per_device
+    unused = ("bytes_in_use", "peak_bytes_in_use", "bytes_reserved", "largest_alloc_size", "num_allocs")
+    return lambda: {"bytes_limit": limit, "bytes_reservable_limit": limit, **dict.fromkeys(unused, 0)}
 
 
 def _format_repr(pose: _Pose, known: SliceDevice) -> str:
@@ -205,7 +197,7 @@ _Answer = Callable[[_Pose, SliceDevice], Any]
 
 _DEVICE_ANSWERS: Mapping[str, _Answer] = {
     "id": lambda _, known: known.id,
-    "platform": lambda pose, _: _find_platform(pose),
+    "platform": lambda _, __: "tpu",
     "device_kind": lambda pose, _: pose.chip.device_kind,
     "coords": lambda _, known: list(known.coords),
     "core_on_chip": lambda _, known: known.core_on_chip,
@@ -218,7 +210,7 @@ _DEVICE_ANSWERS: Mapping[str, _Answer] = {
 }
 """The answers of a slice's device, by the name of the attribute."""
 _CLIENT_ANSWERS: Mapping[str, Callable[[_Pose, Any], Any]] = {
-    "platform": lambda pose, _: _find_platform(pose),
+    "platform": lambda _, __: "tpu",
     "platform_version": lambda pose, _: ask_platform_version(pose.slice, open_default_store()),
 }
 _IDENTITIES = ("id", "process_index", "__repr__", "__str__")
@@ -320,6 +312,6 @@ def _make_default_backend(home: Any) -> Callable[[], Any]:
         if pose is None or _asked_by_machinery(2):
             return original()
         pose.was_asked = True
-        return _find_platform(pose)
+        return "tpu"
 
     return answering

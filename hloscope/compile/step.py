@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import takewhile
 from math import prod
@@ -25,8 +26,8 @@ from hloscope.base.environment import is_launcher
 from hloscope.base.errors import CompileError, HbmError, HloscopeError, Option, SliceError, say
 from hloscope.compile import operation_numbers
 from hloscope.compile.buffers import find_hbm_peak
-from hloscope.compile.edits import ModuleEdit
 from hloscope.compile.estimates import Estimate, estimate_cost
+from hloscope.compile.sharding_change import ModuleEdit
 from hloscope.model.capture import CompiledProgram, CompileRequest, DeviceLayout, ShardyModule
 from hloscope.tpu.slices import Slice, parse_slice
 
@@ -54,13 +55,8 @@ class CapturedStderr:
         return tuple(dict.fromkeys(shown(match.group(1))[:_DIAGNOSTIC_CHARS] for match in found if match))
 
 
-_readable_in_place: list[bool] = []
-"""Not empty if descriptor 2 is a file that can be read back."""
-
-
-def mark_stderr_readable() -> None:
-    """Marks descriptor 2 of this process as a file that another process reads too."""
-    _readable_in_place.append(True)
+is_stderr_readable = False
+"""Set in a worker whose descriptor 2 is a file that its owner reads too."""
 
 
 @contextmanager
@@ -72,7 +68,7 @@ def capture_stderr() -> Iterator[CapturedStderr]:
     """
     captured = CapturedStderr()
     _flush()
-    with nullcontext(2) if _readable_in_place else _redirect_stderr() as descriptor:
+    with nullcontext(2) if is_stderr_readable else _redirect_stderr() as descriptor:
         start = 0 if descriptor is None else os.lseek(descriptor, 0, os.SEEK_END)
         try:
             yield captured
@@ -323,15 +319,17 @@ def compile_program(program: CompileRequest) -> CompiledProgram:
     module = jax_private.read_module_bytecode(program.module)
     is_numbered = not _is_dumped(program.options) and operation_numbers.number_operations(module)
     shown = operation_numbers.strip_message_numbers if is_numbered else str
+    on_tpu = program.slice.chip is not None
+    make_executable = partial(jax_private.compile_for, module, devices, program.settings, on_tpu=on_tpu)
     try:
-        found = _compile_beyond_hbm(program, module, devices, shown)
+        found = _compile_beyond_hbm(program, make_executable, shown)
     except CompileError as error:
         error.why = None if error.why is None else shown(error.why)
         raise
     several = program.slice.slice_count > 1
     return replace(
         _separate_identities(found) if is_numbered else found,
-        device_ids=tuple(device.id for device in devices) if program.slice.chip is not None else (),
+        device_ids=tuple(device.id for device in devices) if on_tpu else (),
         slice_of_partition=tuple(device.slice_index for device in devices) if several else (),
         notes=(*notes, *found.notes),
         seconds=min(monotonic() - begun, process_time() - begun_cpu),
@@ -348,17 +346,21 @@ def _is_dumped(options: Mapping[str, str]) -> bool:
 
 
 def _compile_beyond_hbm(
-    program: CompileRequest, module: Any, devices: list[Any], shown: Callable[[str], str]
+    program: CompileRequest, make_executable: Callable[[Mapping[str, Any]], Any], shown: Callable[[str], str]
 ) -> CompiledProgram:
     """Compiles the program; if it does not fit in HBM, without a limit."""
+
+    def compile_with(options: Mapping[str, str], *, text_is_enough: bool = False) -> CompiledProgram:
+        with translate_compiler_errors(program.slice):
+            return run_compile(make_executable, options, text_is_enough=text_is_enough, shown=shown)
+
     try:
-        return _compile(program, module, devices, program.options, shown)
+        return compile_with(program.options)
     except HbmError as error:
         if program.slice.chip is None or _NO_HBM_LIMIT in program.options:
             raise
-        options = {**program.options, _NO_HBM_LIMIT: "true"}
         try:
-            anyway = _compile(program, module, devices, options, shown, text_is_enough=True)
+            anyway = compile_with({**program.options, _NO_HBM_LIMIT: "true"}, text_is_enough=True)
         except CompileError:
             raise error from None
         return replace(anyway, too_large=error.why)
@@ -377,32 +379,8 @@ def _separate_identities(found: CompiledProgram) -> CompiledProgram:
     )
 
 
-def _compile(
-    program: CompileRequest,
-    module: Any,
-    devices: list[Any],
-    options: Mapping[str, str],
-    shown: Callable[[str], str],
-    *,
-    text_is_enough: bool = False,
-) -> CompiledProgram:
-    """Compiles the program, and reads the compiler's dumps.
-
-    With `text_is_enough`, a compiler that dumps the whole program and then refuses to make an executable of it,
-    as libtpu 0.0.50 does if HBM is too small, is trusted. Text that this jaxlib cannot read back from its
-    own compiler is taken from the dump too: on jaxlib 0.10, asynchronous calls with late operands are such text.
-    """
-    from hloscope.compile import jax_private
-
-    def executable(dumping: Mapping[str, Any]) -> Any:
-        return jax_private.compile_for(module, devices, program.settings, dumping, on_tpu=bool(program.slice.chip))
-
-    with translate_compiler_errors(program.slice):
-        return run_compile(executable, options, text_is_enough=text_is_enough, shown=shown)
-
-
 def run_compile(
-    make_executable: Any,
+    make_executable: Callable[[Mapping[str, Any]], Any],
     options: Mapping[str, str],
     *,
     text_is_enough: bool = False,
@@ -410,10 +388,14 @@ def run_compile(
 ) -> CompiledProgram:
     """Runs a compile and collects its messages and dumps.
 
+    Text that this jaxlib cannot read back from its own compiler is taken from the dump: on jaxlib 0.10, asynchronous
+    calls with late operands are such text.
+
     Args:
         make_executable: Compiles with given options, and returns an XLA executable.
         options: XLA compiler options; those for dumps are added.
-        text_is_enough: Whether the dumped text of a program that the compiler then refused is enough.
+        text_is_enough: Whether to trust a compiler that dumps the whole program and then refuses to make an executable
+            of it, as libtpu 0.0.50 does if HBM is too small.
         shown: Converts a warning of the compiler to the words for users.
 
     Raises:

@@ -597,7 +597,25 @@ OPTIONS = tuple(_make_option(item.name, item.metadata["option"]) for item in fie
 OPTIONS_BY_NAME = {option.name: option for option in OPTIONS}
 
 
-class ProgramOptions(TypedDict, total=False):
+class _CompileOptions(TypedDict, total=False):
+    """The options that say how a program sees its devices, how it is compiled, and what its chip and kernels do."""
+
+    platform: str | None
+    processes: int | None
+    compiler_options: Mapping[str, str] | None
+    chip_overrides: str | Sequence[str]
+    kernel_costs: Mapping[str, tuple[float, float]] | str | Sequence[str]
+
+
+class _JudgedOptions(TypedDict, total=False):
+    """The options that say what is accepted, and how long a compile may take."""
+
+    allow: str | Sequence[str]
+    rule_options: Mapping[str, Any] | None
+    timeout_s: float | None
+
+
+class ProgramOptions(_CompileOptions, total=False):
     """The target options that every function of the Python API takes."""
 
     mesh: Any
@@ -607,34 +625,17 @@ class ProgramOptions(TypedDict, total=False):
     donate: int | Sequence[int] | str | None
     dims: Mapping[str, int] | str | None
     axis_types: str | None
-    platform: str | None
-    processes: int | None
     dcn: Mapping[str, int] | str | None
-    compiler_options: Mapping[str, str] | None
-    chip_overrides: str | Sequence[str]
-    kernel_costs: Mapping[str, tuple[float, float]] | str | Sequence[str]
 
 
-class TargetOptions(ProgramOptions, total=False):
+class TargetOptions(ProgramOptions, _JudgedOptions, total=False):
     """The options of a target."""
 
     slice: str | None
-    allow: str | Sequence[str]
-    rule_options: Mapping[str, Any] | None
-    timeout_s: float | None
 
 
-class RecordingOptions(TypedDict, total=False):
+class RecordingOptions(_CompileOptions, _JudgedOptions, total=False):
     """The options that apply to all programs of a script."""
-
-    platform: str | None
-    processes: int | None
-    compiler_options: Mapping[str, str] | None
-    chip_overrides: str | Sequence[str]
-    kernel_costs: Mapping[str, tuple[float, float]] | str | Sequence[str]
-    allow: str | Sequence[str]
-    rule_options: Mapping[str, Any] | None
-    timeout_s: float | None
 
 
 def accept_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -1,9 +1,10 @@
 """The worker process: runs the functions it is sent, one after another, and sends back their results.
 
-Started as `python -P -m hloscope.compile.worker PARENT SLICE [kept]`, with `kept` if standard error is a file that the
-parent reads. Requests arrive on standard input and answers go to standard output, each pickled, and as bytes pickled
-again: a message that cannot be unpickled is still read to its end. Nothing that runs here sees either. It ends when its
-input ends, and with the process that started it, regardless of how that ends.
+Started as `python -P -m hloscope.compile.worker PARENT SLICE KEPT SLOT`. KEPT is not empty if standard error is a file
+that the parent reads; SLOT is the file of its slot, by which other processes recognize it. Requests arrive on standard
+input and answers go to standard output, each pickled, and as bytes pickled again: a message that cannot be unpickled is
+still read to its end. Nothing that runs here sees either. It ends when its input ends, and with the process that
+started it, regardless of how that ends.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def main() -> None:
     os.dup2(2, 1)  # standard output, for whatever prints here, is standard error
     os.register_at_fork(after_in_child=answers.close)  # else the end of this process is not seen before that one's
     end_with_parent(int(sys.argv[1]))
-    if sys.argv[3:]:
-        from hloscope.compile.step import mark_stderr_readable
+    if sys.argv[3]:
+        from hloscope.compile import step
 
-        mark_stderr_readable()
+        step.is_stderr_readable = True
     with suppress(Exception):  # whatever is missing here is reported by the step that needs it
         if sys.argv[2]:
             from hloscope.compile.step import warm_up_compiler

@@ -12,10 +12,16 @@ from time import monotonic
 from hloscope.analysis.provenance import short_source
 from hloscope.base.errors import CompilerDiedError, HloscopeError
 from hloscope.compile import client, step
-from hloscope.compile.edits import ConstraintEdit, ModuleEdit
 from hloscope.compile.estimates import Estimate, Rates
 from hloscope.compile.lowering import Lowered, lower_changed
-from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding, SizeChange
+from hloscope.compile.sharding_change import (
+    ConstraintChange,
+    ConstraintEdit,
+    LeafChange,
+    ModuleEdit,
+    Resharding,
+    SizeChange,
+)
 from hloscope.model.capture import Capture, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
 from hloscope.model.reason import AskedBy, Operation, Reason, ReasonKind
 from hloscope.search.space import ProgramLeaf, ProgramLeaves

@@ -14,9 +14,8 @@ from typing import Any
 from hloscope.base.errors import NotationError, did_you_mean
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.compiling import make_array_records
-from hloscope.compile.edits import ConstraintEdit
 from hloscope.compile.lowering import Lowered
-from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding
+from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, LeafChange, Resharding
 from hloscope.model.capture import CapturedArray, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
 from hloscope.why.shardy_graph import DimensionClass, Dimensions, ShardyGraph, is_written
 

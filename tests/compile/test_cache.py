@@ -16,6 +16,7 @@ from hloscope.app.analyzing import analysis_of
 from hloscope.base.store import Store
 from hloscope.compile import cache, client, compiling, jax_support
 from hloscope.compile.cache import find_moves, move_hlo_places, move_places, read_locations
+from hloscope.compile.jax_private import read_module_bytecode
 from hloscope.compile.lowering import lower
 from hloscope.compile.target import make_facts
 from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp
@@ -226,24 +227,27 @@ MAIN = ("/home/me/main.py", 3, 1)
 def test_an_entry_of_an_older_shape_is_ignored(tmp_path, entry):
     store = Store(tmp_path)
     store.put("compile", "key", zlib.compress(msgspec.msgpack.encode(entry)))
-    kept = cache.CachedCompile(store=store, target="step", key="key", places=read_locations(MLIR)[0])
+    kept = cache.CachedCompile(store=store, target="step", key="key", places=read(MLIR)[0])
     assert store.has("compile", "key")
     assert kept.get() is None
 
 
+def read(text):
+    return read_locations(read_module_bytecode(text))
+
+
 def test_locations_of_operations():
-    places, names = read_locations(MLIR)
-    assert places == ((HERE, MAIN), (HERE,), (), ())
-    assert names == (('"x"',), ('"jit(f)/sin"', '"f"'), (), (), ())
+    places, names = read(MLIR)
+    assert places == ((), (), (), (HERE, MAIN), (HERE,))
+    assert names == ((), (), ("x",), ("jit(f)/sin", "f"), ())
 
 
-def test_what_stands_before_the_module_may_be_called_so():
+def test_an_argument_has_a_name_and_no_place():
     first = '#loc9 = loc("/home/me/module.py":5:1 to :8)\n#loc8 = loc("<module>"(#loc9))\n'
     inline = MLIR.replace('%arg0: tensor<8xf32> loc("x")', '%arg0: tensor<8xf32> loc("jit(f)"(#loc8))')
-    places, names = read_locations(first + inline)
-    known_places, known_names = read_locations(MLIR)
-    assert places == ((("/home/me/module.py", 5, 1),), *known_places)
-    assert names == ((), ('"jit(f)"', '"<module>"'), *known_names[1:])
+    places, names = read(first + inline)
+    assert places == read(MLIR)[0]
+    assert names == ((), (), ("jit(f)",), *read(MLIR)[1][3:])
 
 
 @pytest.mark.tpu_compiler
@@ -273,9 +277,9 @@ def test_frames_of_hloscope_and_of_its_callers_are_left_out():
 #loc4 = loc(callsite(#loc7 at #loc3))
 """
     text = MLIR[: MLIR.index("#loc2 =")] + own + '#loc5 = loc("jit(f)/sin"(#loc4))\n'
-    places, names = read_locations(text)
-    assert places[0] == (HERE,)
-    assert names[1] == ('"jit(f)/sin"', '"f"')
+    places, names = read(text)
+    assert places[3] == (HERE,)
+    assert names[3] == ("jit(f)/sin", "f")
 
 
 def test_moves():

@@ -101,6 +101,14 @@ def test_several_streams_in_one_file(pack):
     assert decode_hlo(pack(start) + pack(end), name="step.hlo.gz") == TEXT
 
 
+@PACKS
+@pytest.mark.parametrize("step", [1, 7, 1 << 12])
+def test_streams_that_end_with_what_is_read_at_once_or_before_zeros(pack, step, monkeypatch):
+    monkeypatch.setattr(hlo_files, "_STEP_BYTES", step)
+    start, end = TEXT[:20].encode(), TEXT[20:].encode()
+    assert decode_hlo(pack(start) + bytes(9) + pack(end) + bytes(5), name="step.hlo.gz") == TEXT
+
+
 def test_zstd_where_something_can_read_it():
     zstandard = pytest.importorskip("zstandard")
     data = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT.encode())

@@ -213,7 +213,7 @@ def test_one_compile_yields_everything_and_leaves_nothing(compiled, slice_name, 
     assert captured.compiled.shardy_as_written is None
     assert [one.letters for one in captured.arguments] == [("B", "D"), ("D", "F")]
     left = [path.name for path in Path(tmp_path).iterdir() if path.name.startswith("hloscope-")]
-    assert not [name for name in left if not name.startswith("hloscope-workers-")]  # locks, for all processes
+    assert not [name for name in left if not name.startswith("hloscope-slots-")]  # locks, for all processes
 
 
 @pytest.mark.parametrize(("args", "count", "expected"), [

@@ -244,7 +244,7 @@ def one_slot(monkeypatch, tmp_path):
 def until_busy():
     """Waits for the one slot's worker to be at work, where no other process may end it any more."""
     while True:
-        with (pool._find_folder() / "slot-0.busy").open() as file:
+        with (pool._find_folder() / "slot-0").open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -358,7 +358,7 @@ def test_a_worker_that_cannot_start_is_a_death():
 
 @pytest.mark.usefixtures("one_slot")
 def test_without_room_for_locks_nothing_is_counted(tmp_path):
-    folder = tmp_path / f"hloscope-workers-{os.getuid()}"
+    folder = tmp_path / f"hloscope-slots-{os.getuid()}"
     folder.mkdir()
     (folder / "slot-0").mkdir()  # cannot be opened for writing
     with WorkerPool(1) as made:

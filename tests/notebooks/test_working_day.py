@@ -289,7 +289,7 @@ def opened(number):
         name = os.readlink(f"/proc/self/fd/{number}")
     except OSError:
         return ""
-    own = name.startswith("/") and "hloscope-workers" not in name and "deleted" not in name
+    own = name.startswith("/") and "hloscope-slots" not in name and "deleted" not in name
     return name if own else ""  # what a worker is spoken to by is as good as another one's
 
 def state():

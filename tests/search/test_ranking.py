@@ -8,9 +8,8 @@ import pytest
 
 from hloscope.base.errors import CompilerDiedError
 from hloscope.compile import step
-from hloscope.compile.edits import ConstraintEdit, ModuleEdit
 from hloscope.compile.estimates import Rates
-from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding
+from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, LeafChange, ModuleEdit, Resharding
 from hloscope.search import ranking
 from hloscope.search.ranking import combine_pairs, combine_triples, find_candidates, rank_changes
 
