@@ -79,16 +79,12 @@ def fit_figures(joined: Sequence[JoinedProgram]) -> tuple[CalibratedFigure, ...]
     chip, constants = operations.chip, operations.constants
     found = _select_measurements(joined, chip)
     figures = [
-        _fit_figure("clock_hz", chip.clock_hz, _estimate_clocks(found), _find_plausible_range(chip, "clock_hz")),
-        _fit_figure(
-            "hbm_bytes_per_s",
-            chip.hbm_bytes_per_s,
-            _estimate_memory_rates(found),
-            _find_plausible_range(chip, "hbm_bytes_per_s"),
-        ),
-        _fit_figure(
-            "pcie_bytes_per_s", chip.pcie_bytes_per_s, _estimate_host_rates(found, constants.host_share), _PCIE
-        ),
+        _fit_figure(name, getattr(chip, name), measured, _find_plausible_range(chip, name))
+        for name, measured in (
+            ("clock_hz", _estimate_clocks(found)),
+            ("hbm_bytes_per_s", _estimate_memory_rates(found)),
+            ("pcie_bytes_per_s", _estimate_host_rates(found, constants.host_share)),
+        )
     ]
     for name in _SHARES:
         before = float(getattr(constants, name))
@@ -100,7 +96,9 @@ def fit_figures(joined: Sequence[JoinedProgram]) -> tuple[CalibratedFigure, ...]
 
 
 def _find_plausible_range(chip: Chip, name: str) -> tuple[float, float]:
-    """The plausible range of a figure: near that of the table, regardless of overrides."""
+    """The plausible range of a figure: near that of the table, regardless of overrides; that of hosts for PCIe."""
+    if name not in _BOUNDS:
+        return _PCIE
     least, most = _BOUNDS[name]
     usual = float(getattr(find_chip(chip.name), name))
     return least * usual, most * usual

@@ -202,15 +202,6 @@ def _find_waits_of_run(
         )
 
 
-def collect_durations_us(observed: ObservedProgram) -> dict[str, list[float]]:
-    """The duration of each execution of each operation, in microseconds, by its name."""
-    found: dict[str, list[float]] = {}
-    for each in observed.runs:
-        for event in each.run.operations:
-            found.setdefault(event.operation.name, []).append(event.duration_us)
-    return found
-
-
 def parse_printed_form(operation: ProfiledOperation) -> tuple[str, str] | None:
     """The shape without layouts and the opcode, if the profile has an operation's line; otherwise None."""
     head = _HEAD.match(operation.text)
@@ -269,7 +260,9 @@ class JoinedProgram:
     @cached_property
     def durations_us(self) -> Mapping[str, list[float]]:
         """The duration of each measured execution of each operation, by its name."""
-        return collect_durations_us(self.observed)
+        events = chain.from_iterable(found.run.operations for found in self.observed.runs)
+        by_name = collate(lambda event: event.operation.name, events)
+        return {name: [event.duration_us for event in each] for name, each in by_name.items()}
 
     @cached_property
     def predicted_waits_us(self) -> Mapping[str, float]:
@@ -413,7 +406,7 @@ def _make_transfer(
     )
 
 
-def _compute_rate(moved_bytes: int | None, time_us: float | None) -> float | None:
+def _compute_rate(moved_bytes: float | None, time_us: float | None) -> float | None:
     return None if not moved_bytes or not time_us else moved_bytes / time_us * _MICROSECONDS
 
 
@@ -503,9 +496,9 @@ def _sum_axis(axes: str, link: Link, transfers: Sequence[MeasuredTransfer]) -> M
         wire_bytes=None if all_bytes is None else round(all_bytes),
         measured_exposed_us=sum(transfer.measured_exposed_us * transfer.executions for transfer in ran),
         predicted_exposed_us=_sum_times(ran, "predicted_exposed_us"),
-        measured_bytes_per_s=None if not all_bytes or not measured else all_bytes / measured * _MICROSECONDS,
+        measured_bytes_per_s=_compute_rate(all_bytes, measured),
         measured_bound=bound,
-        predicted_bytes_per_s=None if not all_bytes or not predicted else all_bytes / predicted * _MICROSECONDS,
+        predicted_bytes_per_s=_compute_rate(all_bytes, predicted),
     )
 
 
@@ -517,8 +510,6 @@ def _sum_times(transfers: Sequence[MeasuredTransfer], name: str) -> float | None
     times = [(getattr(transfer, name), transfer.executions) for transfer in transfers]
     return None if any(time is None for time, _ in times) else sum(time * count for time, count in times)
 
-
-"""The rounding error of a sum."""
 
 IDLE, NOT_MATCHED = "idle", "not matched"
 _RUNS_OTHERS = frozenset({"while", "conditional", "call"})

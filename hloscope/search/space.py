@@ -83,8 +83,9 @@ class ProgramLeaves:
             return ()
         of = dict(zip(used, values[len(values) - len(used) :], strict=True))  # tokens of ordered effects come first
         return tuple(
-            ProgramLeaf(index=index, array=array, sharding=_find_sharding(of.get(index)), value=of.get(index))
+            ProgramLeaf(index=index, array=array, sharding=None if value is None else find_sharding(value), value=value)
             for index, array in enumerate(arrays)
+            for value in [of.get(index)]
         )
 
     @cached_property
@@ -101,8 +102,8 @@ class ProgramLeaves:
             ProgramLeaf(
                 index=index,
                 array=array,
-                sharding=_find_sharding(value),
-                computed=_find_sharding(self._graph.unmoved(value)),
+                sharding=find_sharding(value),
+                computed=find_sharding(self._graph.unmoved(value)),
                 value=value,
             )
             for index, (array, value) in enumerate(zip(arrays, values, strict=True))
@@ -262,10 +263,8 @@ def _make_leaf_change(
     return LeafChange(index=leaf.index, name=leaf.array.name, before=before, after=after, replaces=replaces)
 
 
-def _find_sharding(value: ShardyValue | None) -> ValueSharding | None:
+def find_sharding(value: ShardyValue) -> ValueSharding:
     """A value's sharding; replicated if Shardy does not give one."""
-    if value is None:
-        return None
     said = value.sharding
     return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
 

@@ -378,13 +378,9 @@ class Search:
 
     def recipe_of(self, point: Point) -> str | None:
         """The name of a point's recipe, or None."""
-        known = self._recipes.get(point)
-        if known is not None:
-            return known.name
-        alike = (
-            recipe for other, recipe in self._recipes.items() if (other.mesh, other.specs) == (point.mesh, point.specs)
-        )
-        return next((recipe.name for recipe in alike), None)
+        known, specs = self._recipes.get(point), (point.mesh, point.specs)
+        alike = (recipe for other, recipe in self._recipes.items() if (other.mesh, other.specs) == specs)
+        return next((recipe.name for recipe in (known, *alike) if recipe is not None), None)
 
     @property
     def slice_name(self) -> str:
@@ -437,11 +433,11 @@ class Search:
             if space.size <= share:
                 self._rank(subject, space, space.everything())
                 continue
-            while self._ranked_on(space) < share:
-                before = self._ranked_on(space)
+            while len(self._on(space)) < share:
+                before = len(self._on(space))
                 best = sorted(self._on(space), key=self._promise)[: _ROUND // 2]
                 self._rank(subject, space, self._around(space, best, share - before))
-                if self._ranked_on(space) == before:
+                if len(self._on(space)) == before:
                     break
 
     @property
@@ -451,9 +447,6 @@ class Search:
         if is_explicit(self._subjects[0][0].lowered):
             return _MOST_TRACED
         return min(_MOST_RANKED, max(_LEAST_RANKED, _RANKED_OPERATIONS // max(operations, 1)))
-
-    def _ranked_on(self, space: Space) -> int:
-        return len(self._on(space))
 
     def _on(self, space: Space) -> list[Point]:
         mesh = tuple(space.mesh.values())
