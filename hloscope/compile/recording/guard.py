@@ -397,9 +397,7 @@ def _classify(file: str) -> str:
     return "library" if is_library(file) else "user"
 
 
-@cache
-def _shorten(file: str) -> str:
-    return format_path(file)
+_shorten = cache(format_path)
 
 
 def _find_caches_of_jax() -> list[str]:

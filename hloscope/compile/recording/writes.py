@@ -72,7 +72,7 @@ def writes_guarded(
     has_faked: Callable[[], bool],
     is_faked: Callable[[Any], bool],
     *,
-    blank: Blank | None = None,
+    blank: Blank,
     allow_writes: bool = False,
 ) -> Iterator[WriteLog]:
     """Guards the user's files and services until the block ends, however it ends.
@@ -81,7 +81,7 @@ def writes_guarded(
         has_faked: Whether an output has been faked; called often.
         is_faked: Whether an array, of JAX's or NumPy's, is a faked one.
         blank: Makes an array of a shape, a dtype and a sharding (None for NumPy's) without content, to restore a
-            checkpoint that was not written; by default an array of zeros in memory.
+            checkpoint that was not written.
         allow_writes: Lets everything be written; trackers are replaced all the same.
 
     Yields:

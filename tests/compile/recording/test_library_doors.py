@@ -114,7 +114,7 @@ def live():
 
 
 def guarded(live):
-    return writes_guarded(lambda: live[0], lambda _: False)
+    return writes_guarded(lambda: live[0], lambda _: False, blank=list)
 
 
 def use_wandb():
@@ -239,7 +239,7 @@ def test_tensorflows_functions_for_files_take_the_doors_of_python(site, live):
 
 
 def test_writes_may_be_allowed_and_runs_are_still_not_registered(site, live):
-    with writes_guarded(lambda: True, lambda _: False, allow_writes=True) as log:
+    with writes_guarded(lambda: True, lambda _: False, blank=list, allow_writes=True) as log:
         assert use_wandb() == use_comet() == use_mlflow() == []
         (site / "file").write_text("faked")
     assert (site / "file").read_text() == "faked"

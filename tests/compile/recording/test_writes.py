@@ -54,7 +54,7 @@ class Faking:
         self.faked = set()
 
     def guarded(self, **kwargs):
-        return writes_guarded(lambda: self.begun, lambda array: id(array) in self.faked, **kwargs)
+        return writes_guarded(lambda: self.begun, lambda array: id(array) in self.faked, blank=np.zeros, **kwargs)
 
 
 @pytest.fixture
@@ -563,12 +563,12 @@ def test_nothing_is_done_at_exit_once_outputs_were_faked(tmp_path):
         "faked = []\n"
         "def save(name): pathlib.Path(name).write_text('saved')\n"
         "def unwanted(): save('unwanted')\n"
-        "with writes_guarded(lambda: bool(faked), lambda _: False):\n"
+        "with writes_guarded(lambda: bool(faked), lambda _: False, blank=list):\n"
         "    atexit.register(unwanted)\n"
         "    atexit.unregister(unwanted)\n"
         "    assert atexit.register(save, 'faked') is save\n"
         "    faked.append(1)\n"
-        "with writes_guarded(lambda: False, lambda _: False):\n"
+        "with writes_guarded(lambda: False, lambda _: False, blank=list):\n"
         "    atexit.register(save, 'real')\n"
     )
     root = pathlib.Path(__file__).parents[3]
