@@ -8,7 +8,7 @@ from hloscope.base.errors import Either, say
 from hloscope.base.units import format_bytes
 from hloscope.model.capture import ValueSharding, format_spec
 from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
-from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Space
+from hloscope.search.space import DROPPED, KEPT, ArrayGroup
 from hloscope.search.suggesting import CompiledPoint, Search, SearchResult, follows_axes
 from hloscope.search.trials import compute_gain, is_worthwhile
 
@@ -26,7 +26,6 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
     slice_name = search.slice_name
     possible = [each for each in found.compiled if each is not own and not search.is_impossible(each)]
     front = _find_front(own, possible)
-    held = _find_held_results(own.space)
     return Suggestions(
         target=target,
         slice=slice_name,
@@ -34,7 +33,7 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
         own=_make_suggestion(search, own, own),
         front=tuple(_make_suggestion(search, each, own) for each in front),
         freed_gain=_compute_freed_gain(found, front),
-        freed=held,
+        freed=tuple(leaf.array.name for leaf in own.space.held_results),
         space=found.space_size,
         ranked=found.ranked,
         compiled=len(found.compiled),
@@ -85,14 +84,6 @@ def _compute_freed_gain(found: SearchResult, front: Sequence[CompiledPoint]) -> 
         return None
     gained = compute_gain(best.figures, freed.figures)
     return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
-
-
-def _find_held_results(space: Space) -> tuple[str, ...]:
-    """The results that keep their requested sharding and do not follow an argument."""
-    freed = {leaf.index for part in space.parts if part.is_result for leaf in part.leaves}
-    asked = (leaf for leaf in space.leaves.results if leaf.asked is not None)
-    free = (leaf for leaf in asked if leaf.index not in freed and leaf.index not in space.leaves.replaces)
-    return tuple(leaf.array.name for leaf in free)
 
 
 def _find_recipe_times(search: Search, found: Sequence[CompiledPoint]) -> dict[str, float]:

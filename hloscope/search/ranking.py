@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, islice, product
 from math import lcm, prod
@@ -18,9 +18,10 @@ from hloscope.compile.lowering import Lowered, lower_changed
 from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding, SizeChange
 from hloscope.model.capture import Capture, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 from hloscope.model.reason import AskedBy, Operation, Reason, ReasonKind
-from hloscope.search.space import ProgramLeaf, ProgramLeaves, find_sharding
+from hloscope.search.space import ProgramLeaf, ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.tpu.slices import Slice
+from hloscope.why.reshards import known_sharding
 from hloscope.why.shardings import to_frames
 from hloscope.why.shardy_graph import LOOP_BODY, ShardyGraph, axes_in, is_written
 
@@ -47,18 +48,18 @@ def find_candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int])
     """
     if captured.compiled.shardy is None or reason.kind in _WITHOUT_CHANGES:
         return ()
-    thinker = _CandidateFinder(captured, captured.compiled.shardy, reason)
-    ways: tuple[Callable[[], Iterable[Resharding | None]], ...] = (
-        thinker.constraints,
-        thinker.results,
-        thinker.conflicts,
-        thinker.carries,
-        lambda: thinker.padded(sizes),
-        thinker.arguments,
-        thinker.results_and_arguments,
-        thinker.scattered,
+    finder = _CandidateFinder(captured, captured.compiled.shardy, reason)
+    ways = (
+        finder.constraints(),
+        finder.results(),
+        finder.conflicts(),
+        finder.carries(),
+        finder.padded(sizes),
+        finder.arguments(),
+        finder.results_and_arguments(),
+        finder.scattered(),
     )
-    found = dict.fromkeys(change for change in chain.from_iterable(way() for way in ways) if change is not None)
+    found = dict.fromkeys(change for change in chain.from_iterable(ways) if change is not None)
     return tuple(islice(found, MOST_CANDIDATES))
 
 
@@ -179,7 +180,7 @@ class _CandidateFinder:
             yield self._edited([op for ops in lines if _format_place(ops[0]) == place for op in ops], None)
         for ops in lines:
             asked = self._asks(ops[0])
-            held = {find_sharding(self._graph.unmoved(self._graph.value(op.operands[0]))) for op in ops}
+            held = {known_sharding(self._graph.unmoved(self._graph.value(op.operands[0]))) for op in ops}
             for sharding in held:
                 if sharding != asked:
                     yield self._edited(ops, sharding)
@@ -237,8 +238,8 @@ class _CandidateFinder:
                 value = self._graph.unmoved(self._graph.value(operand))
                 for index, mapping in sides:
                     other = self._graph.unmoved(self._graph.value(index))
-                    projected = self._projected(find_sharding(other), mapping, rule.operands[number], value)
-                    if index != operand and projected is not None and projected != find_sharding(value):
+                    projected = self._projected(known_sharding(other), mapping, rule.operands[number], value)
+                    if index != operand and projected is not None and projected != known_sharding(value):
                         yield from self._operand_as(op, number, value, projected)
 
     def _operand_as(
@@ -272,7 +273,7 @@ class _CandidateFinder:
                 seen = [value for value in inside if value.number == number]
                 if returned is not None and number < len(returned.operands):
                     seen.append(self._graph.unmoved(self._graph.value(returned.operands[number])))
-                for sharding in dict.fromkeys(map(find_sharding, seen)):
+                for sharding in dict.fromkeys(map(known_sharding, seen)):
                     if sharding != leaf.sharding:
                         yield self._with_alike(leaf, sharding)
 

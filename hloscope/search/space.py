@@ -18,6 +18,7 @@ from hloscope.compile.edits import ConstraintEdit
 from hloscope.compile.lowering import Lowered
 from hloscope.compile.sharding_change import ConstraintChange, LeafChange, Resharding
 from hloscope.model.capture import CapturedArray, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.why.reshards import known_sharding
 from hloscope.why.shardy_graph import DimensionClass, Dimensions, ShardyGraph, axes_in, is_written
 
 # ---- A program's arguments and results: their shardings, which of them belong together, and replaced arguments
@@ -83,7 +84,9 @@ class ProgramLeaves:
             return ()
         of = dict(zip(used, values[len(values) - len(used) :], strict=True))  # tokens of ordered effects come first
         return tuple(
-            ProgramLeaf(index=index, array=array, sharding=None if value is None else find_sharding(value), value=value)
+            ProgramLeaf(
+                index=index, array=array, sharding=None if value is None else known_sharding(value), value=value
+            )
             for index, array in enumerate(arrays)
             for value in [of.get(index)]
         )
@@ -102,8 +105,8 @@ class ProgramLeaves:
             ProgramLeaf(
                 index=index,
                 array=array,
-                sharding=find_sharding(value),
-                computed=find_sharding(self._graph.unmoved(value)),
+                sharding=known_sharding(value),
+                computed=known_sharding(self._graph.unmoved(value)),
                 value=value,
             )
             for index, (array, value) in enumerate(zip(arrays, values, strict=True))
@@ -263,12 +266,6 @@ def _make_leaf_change(
     return LeafChange(index=leaf.index, name=leaf.array.name, before=before, after=after, replaces=replaces)
 
 
-def find_sharding(value: ShardyValue) -> ValueSharding:
-    """A value's sharding; replicated if Shardy does not give one."""
-    said = value.sharding
-    return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
-
-
 def _have_same_type(one: ProgramLeaf, other: ProgramLeaf) -> bool:
     return (one.array.global_shape, one.array.dtype) == (other.array.global_shape, other.array.dtype)
 
@@ -351,18 +348,6 @@ class Point:
     specs: tuple[ValueSharding | None, ...]
     constraints: str = KEPT
     order: tuple[int, ...] | None = None
-
-    @property
-    def traits(self) -> frozenset[tuple[object, ...]]:
-        """The traits that distinguish it: which axis shards which dimension of which part, and what is open."""
-        cuts = (
-            (number, dimension, axis)
-            for number, spec in enumerate(self.specs)
-            for dimension, axes in enumerate(spec or ())
-            for axis in axes
-        )
-        opened = ((number, "open") for number, spec in enumerate(self.specs) if spec is None)
-        return frozenset((*cuts, *opened, ("constraints", self.constraints), ("mesh", *self.mesh)))
 
 
 class Space:
@@ -529,10 +514,15 @@ class Space:
             return Resharding(constraints=edits) if edits and self.is_own(point) else None
         return replace(found, constraints=edits)
 
+    @property
+    def held_results(self) -> tuple[ProgramLeaf, ...]:
+        """The results that keep their requested sharding and do not follow an argument."""
+        freed = {leaf.index for part in self.parts if part.is_result for leaf in part.leaves} | {*self.leaves.replaces}
+        return tuple(leaf for leaf in self.leaves.results if leaf.asked is not None and leaf.index not in freed)
+
     def freed(self, point: Point) -> Resharding | None:
         """The change to a point with all results open that keep their requested sharding; None without such results."""
-        held = {leaf.index for part in self.parts if part.is_result for leaf in part.leaves} | {*self.leaves.replaces}
-        kept = [leaf for leaf in self.leaves.results if leaf.asked is not None and leaf.index not in held]
+        kept = self.held_results
         arguments = [
             (leaf, spec)
             for part, spec in zip(self.parts, point.specs, strict=True)

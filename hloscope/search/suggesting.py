@@ -7,13 +7,13 @@ further in the same order.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import erf, log, pi, prod, sqrt
+from math import prod
 from random import Random
 from threading import Timer
 from time import monotonic
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from hloscope.compile.compiling import PendingCompile, prepare_compile
 from hloscope.compile.estimates import Estimate, Rates
 from hloscope.compile.lowering import lower_changed
 from hloscope.compile.sharding_change import Resharding
+from hloscope.compile.step import order_devices
 from hloscope.model.capture import DeviceLayout
 from hloscope.model.trial import Figures
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
@@ -34,17 +35,8 @@ from hloscope.search.trials import DOES_NOT_FIT, price_figures, read_figures
 from hloscope.tpu.devices import SliceDevice, list_devices
 from hloscope.tpu.slices import Slice
 
-# ---- the expected step time of a point before it is compiled, from Shardy's estimate and its compiled neighbors
+# ---- the expected step time of a point before it is compiled, from Shardy's estimate and the compiled points
 
-_REACH = 2.5
-"""The number of differences at which two points still carry information about each other."""
-_LEAST_SPREAD = 0.15
-_NOISE = 0.02
-"""Both are of the logarithm of the time."""
-_OF_NORMAL = 1.4826
-"""The standard deviation of a normal variable, in distances from its lower quartile to its median."""
-_FAR = 2.0
-"""In standard deviations."""
 _UNEXPLAINED = 0.2
 """The share of the fastest step that the parts of its estimate cannot explain, whatever their factors."""
 _LEAST_FACTOR = 0.05
@@ -52,48 +44,6 @@ _LIKELY_OFF = 1.0
 """The likely relative error of a part of an estimate."""
 
 Array = NDArray[np.float64]
-
-_erf = np.vectorize(erf, otypes=[np.float64])
-
-
-class Surrogate:
-    """A Gaussian process over the time of a compiled step, relative to Shardy's estimate.
-
-    The logarithm of a step is modelled as that of its estimate plus a term that neighbors share: an estimate is
-    off in the same way for points that differ little. The kernel is exponential in the number of differences.
-
-    Some points take many times their estimate, because of something the compiler does with them alone. They say little
-    about others: the spread is that of the points below the median, and no error counts for more than twice the spread.
-
-    Args:
-        differences: The differences between each two compiled points.
-        estimates_us: Shardy's estimates of them.
-        steps_us: Their step times.
-
-    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1.
-    """
-
-    def __init__(self, differences: Array, estimates_us: Array, steps_us: Array) -> None:
-        errors = np.log(steps_us) - np.log(estimates_us)
-        self._offset = float(np.median(errors))
-        spread = max(_OF_NORMAL * (self._offset - float(np.quantile(errors, 0.25))), _LEAST_SPREAD)
-        self._variance = spread**2
-        errors = np.clip(errors, self._offset - _FAR * spread, self._offset + _FAR * spread)
-        covariance = self._variance * np.exp(-differences / _REACH) + _NOISE**2 * np.eye(len(errors))
-        self._inverse = np.linalg.inv(covariance)
-        self._weights = self._inverse @ (errors - self._offset)
-
-    def expected(self, differences: Array, estimates_us: Array) -> tuple[Array, Array]:
-        """The expected logarithms of the times of points, and their standard deviations.
-
-        Args:
-            differences: The differences of each point to each compiled point.
-            estimates_us: Shardy's estimate of each.
-        """
-        near = self._variance * np.exp(-differences / _REACH)
-        means = np.log(estimates_us) + self._offset + near @ self._weights
-        variances = self._variance - np.einsum("ij,jk,ik->i", near, self._inverse, near, optimize=True)
-        return means, np.sqrt(np.maximum(variances, _NOISE**2))
 
 
 def calibrate_parts(parts_us: Array, steps_us: Array) -> Array:
@@ -117,53 +67,7 @@ def calibrate_parts(parts_us: Array, steps_us: Array) -> Array:
     return factors
 
 
-def compute_expected_gains(means: Array, deviations: Array, best: float) -> Array:
-    """The expected amount by which normal variables fall below the best value so far.
-
-    Source: Jones, Schonlau and Welch, "Efficient Global Optimization of Expensive Black-Box Functions" (1998), eq. 15.
-    """
-    z = (best - means) / deviations
-    gains: Array = deviations * (z * 0.5 * (1 + _erf(z / sqrt(2))) + np.exp(-z * z / 2) / sqrt(2 * pi))
-    return gains
-
-
-class Differences:
-    """The number of traits in which two points differ."""
-
-    def __init__(self, traits: Iterable[Iterable[Hashable]]) -> None:
-        self._columns: dict[Hashable, int] = {}
-        for each in traits:
-            for trait in each:
-                self._columns.setdefault(trait, len(self._columns))
-
-    def rows(self, traits: Sequence[Iterable[Hashable]]) -> Array:
-        """A row for each point, with a one for each trait that it has."""
-        found = np.zeros((len(traits), len(self._columns)))
-        for number, each in enumerate(traits):
-            found[number, [self._columns[trait] for trait in each]] = 1.0
-        return found
-
-    @staticmethod
-    def between(some: Array, others: Array) -> Array:
-        """The number of traits that exactly one of two points has."""
-        found: Array = some @ (1 - others).T + (1 - some) @ others.T
-        return found
-
-
 # ---- orders of a slice's devices in a mesh: that of `jax.make_mesh`, and others that may be better
-
-
-@dataclass(frozen=True, slots=True)
-class _MeshUtilsDevice:
-    """A device with the attributes that `jax.experimental.mesh_utils` reads."""
-
-    id: int
-    coords: tuple[int, int, int]
-    core_on_chip: int
-    device_kind: str
-    platform: str = "tpu"
-    process_index: int = 0
-    slice_index: int = 0
 
 
 def follows_axes(chosen: Slice, mesh_shape: Sequence[int]) -> bool:
@@ -188,21 +92,14 @@ def find_device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tup
 
 def _find_default_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
     """The order of `jax.make_mesh`; None if it refuses the mesh."""
-    from jax.experimental import mesh_utils
-
     assert chosen.chip is not None
-    kind = chosen.chip.device_kind
-    devices: list[Any] = [
-        _MeshUtilsDevice(place, known.coords, known.core_on_chip, kind)
+    of_all = {"device_kind": chosen.chip.device_kind, "platform": "tpu", "process_index": 0, "slice_index": 0}
+    devices = [
+        SimpleNamespace(id=place, coords=known.coords, core_on_chip=known.core_on_chip, **of_all)
         for place, known in enumerate(list_devices(chosen))
     ]
-    if prod(mesh_shape) != len(devices):
-        return None
-    try:
-        made = mesh_utils.create_device_mesh(list(mesh_shape), devices=devices)
-    except (NotImplementedError, ValueError, AssertionError):
-        return None
-    return tuple(device.id for device in made.flat)
+    ordered = order_devices(mesh_shape, devices) if prod(mesh_shape) == len(devices) else None
+    return None if ordered is None else tuple(device.id for device in ordered)
 
 
 def _make_winding_order(known: Sequence[SliceDevice]) -> tuple[int, ...]:
@@ -502,7 +399,7 @@ class Search:
         return [point for point in chosen if point not in self._done][:most]
 
     def _promising(self, count: int) -> list[Point]:
-        """The points with the largest expected gain, given the compiled ones; each as if the last were confirmed."""
+        """The points with the least expected time, given the compiled ones; those that likely fit in memory first."""
         known = [
             found
             for found in self.found.compiled
@@ -515,28 +412,10 @@ class Search:
         )
         if not pool or not known:
             return pool[:count]
-        columns = Differences(point.traits for point in (*(found.point for found in known), *pool))
-        compiled = columns.rows([found.point.traits for found in known])
-        waiting = columns.rows([point.traits for point in pool])
         steps = np.array([found.figures.step_us for found in known if found.figures is not None], dtype=np.float64)
-        parts = self._parts([found.point for found in known])
-        factors = calibrate_parts(parts, steps)
-        promised, promises = parts @ factors, self._parts(pool) @ factors
-        fitting = [step for step, found in zip(steps, known, strict=True) if found.fits]
-        best, fits = log(min(fitting, default=max(steps))), np.array([self._likely_fits(point) for point in pool])
-        chosen: list[int] = []
-        for _ in range(min(count, len(pool))):
-            model = Surrogate(columns.between(compiled, compiled), promised, steps)
-            means, deviations = model.expected(columns.between(waiting, compiled), promises)
-            gains = compute_expected_gains(means, deviations, best) * fits
-            gains[chosen] = 0.0
-            at = int(np.argmax(gains))
-            if gains[at] <= 0:
-                break
-            chosen.append(at)
-            compiled = np.vstack([compiled, waiting[at]])
-            promised, steps = np.append(promised, promises[at]), np.append(steps, np.exp(means[at]))
-        return [pool[at] for at in chosen]
+        expected = self._parts(pool) @ calibrate_parts(self._parts([found.point for found in known]), steps)
+        order = np.lexsort((expected, np.array(self._is_too_large(pool))))
+        return [pool[at] for at in order[:count]]
 
     def _rank_near(self, known: Sequence[CompiledPoint]) -> None:
         """Ranks the neighbors of the best compiled points, if not all points are ranked."""
@@ -545,24 +424,16 @@ class Search:
             if space.size > self._most // len(self._subjects):
                 self._rank(subject, space, self._around(space, [found.point], self._most // 4))
 
-    def _likely_fits(self, point: Point) -> float:
-        """The probability that a point fits in memory: its arguments must, with the overhead of the compiled points."""
-        _, space = self._space_of[point.mesh]
-        room = self._capacity
-        if room is None:
-            return 1.0
+    def _is_too_large(self, points: Sequence[Point]) -> list[bool]:
+        """For each point, whether memory is too small for its arguments and the overhead of the compiled points."""
+        chip = self._subjects[0][0].lowered.slice.chip
         beside = [
             found.figures.hbm_bytes - found.space.argument_bytes(found.point)
             for found in self.found.compiled
             if found.figures is not None and found.figures.hbm_bytes is not None
         ]
-        needed = space.argument_bytes(point) + (min(beside) if beside else 0)
-        return 1.0 if needed <= room else 0.02
-
-    @property
-    def _capacity(self) -> int | None:
-        chip = self._subjects[0][0].lowered.slice.chip
-        return None if chip is None else chip.hbm_bytes // chip.devices_per_chip
+        room = float("inf") if chip is None else chip.hbm_bytes // chip.devices_per_chip - min(beside, default=0)
+        return [self._space_of[point.mesh][1].argument_bytes(point) > room for point in points]
 
     def _compile(self, points: Sequence[Point]) -> None:
         """Compiles points in parallel, and records them in order."""
