@@ -244,6 +244,8 @@ class Search:
         self._estimates: dict[Point, Estimate | None] = {}
         self._recipes: dict[Point, Recipe] = {}
         self._begun = monotonic() if begun is None else begun
+        seconds = float("inf") if effort.seconds is None else effort.seconds
+        self._until, self._ranked_until = self._begun + seconds, self._begun + _SHARE_RANKING * seconds
         subject, space = subjects[0]
         own = CompiledPoint(
             space=space, point=space.own, change=None, figures=read_figures(subject.analysis, subject.captured)
@@ -307,15 +309,6 @@ class Search:
     @property
     def _left(self) -> int:
         return self._effort.candidates - len(self.found.compiled) - self.found.failures.total() + 1
-
-    @property
-    def _until(self) -> float:
-        return float("inf") if self._effort.seconds is None else self._begun + self._effort.seconds
-
-    @property
-    def _ranked_until(self) -> float:
-        seconds = self._effort.seconds
-        return float("inf") if seconds is None else self._begun + _SHARE_RANKING * seconds
 
     # ---- ranking
 

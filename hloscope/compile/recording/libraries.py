@@ -345,7 +345,7 @@ def _redirect_path(
 
 
 def _is_large(guard: Guard, tensors: Any) -> bool:
-    if not guard.is_live() or not isinstance(tensors, dict):
+    if not guard.was_live or not isinstance(tensors, dict):
         return False
     return sum(getattr(each, "nbytes", 0) for each in tensors.values() if guard.is_faked(each)) > _LARGE_BYTES
 

@@ -342,7 +342,6 @@ class Watch:
         """Watches what is compiled in the block, and restores JAX afterwards."""
         with ExitStack() as stack:
             guard = writes_guarded(
-                lambda: self.fakes.is_any,
                 self.fakes.__contains__,
                 blank=self.fakes.make_zeros,
                 allow_writes=self.limits.allow_writes,

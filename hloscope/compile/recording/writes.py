@@ -69,7 +69,6 @@ _one = threading.Lock()
 
 @contextmanager
 def writes_guarded(
-    has_faked: Callable[[], bool],
     is_faked: Callable[[Any], bool],
     *,
     blank: Blank,
@@ -78,14 +77,14 @@ def writes_guarded(
     """Guards the user's files and services until the block ends, however it ends.
 
     Args:
-        has_faked: Whether an output has been faked; called often.
         is_faked: Whether an array, of JAX's or NumPy's, is a faked one.
         blank: Makes an array of a shape, a dtype and a sharding (None for NumPy's) without content, to restore a
             checkpoint that was not written.
         allow_writes: Lets everything be written; trackers are replaced all the same.
 
     Yields:
-        The calls that were redirected or not carried out so far; it can be read afterwards, too.
+        The calls that were redirected or not carried out so far; it can be read afterwards, too. Its `faking_begins`
+        has to be called before the first output is faked.
 
     Raises:
         HloscopeError: Another recording is in progress.
@@ -96,7 +95,7 @@ def writes_guarded(
         stack.callback(_one.release)
         scratch = os.path.realpath(tempfile.mkdtemp(prefix="hloscope-"))
         stack.callback(_remove_scratch, scratch, os.getpid())
-        guard = Guard(has_faked, is_faked, scratch)
+        guard = Guard(is_faked, scratch)
         files = _OpenFiles(guard)
         guard.at_first_fake.append(files.redirect)
         stack.callback(_net.leave, guard, set(threading.enumerate()))
