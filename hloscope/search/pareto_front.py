@@ -49,13 +49,14 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
 
 def _find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
     """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
-    fitting = [each for each in found if each.fits and each.figures is not None and each.figures.step_us is not None]
+    fitting = [each for each in found if each.fits and each.figures.step_us is not None]
     if not fitting:
         return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
     front: list[CompiledPoint] = []
     for each in sorted(fitting, key=lambda each: (each.order, _find_simplicity(each))):
         least = min((_find_hbm(other) for other in front), default=float("inf"))
-        own_hbm = _find_hbm(own) if own.fits and not _is_faster(each, own) else float("inf")
+        is_faster = (compute_gain(own.figures, each.figures) or 0.0) > 0
+        own_hbm = _find_hbm(own) if own.fits and not is_faster else float("inf")
         if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
             front.append(each)
     return front[:_MOST]
@@ -67,20 +68,13 @@ def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
 
 
 def _find_hbm(found: CompiledPoint) -> float:
-    figures = found.figures
-    return float("inf") if figures is None or figures.hbm_bytes is None else float(figures.hbm_bytes)
-
-
-def _is_faster(found: CompiledPoint, own: CompiledPoint) -> bool:
-    if found.figures is None or own.figures is None:
-        return False
-    return (compute_gain(own.figures, found.figures) or 0.0) > 0
+    return float("inf") if found.figures.hbm_bytes is None else float(found.figures.hbm_bytes)
 
 
 def _compute_freed_gain(found: SearchResult, front: Sequence[CompiledPoint]) -> float | None:
     freed = found.freed
     best = min([found.own, *front], key=lambda each: each.order)
-    if freed is None or freed.figures is None or best.figures is None or not freed.fits:
+    if freed is None or not freed.fits:
         return None
     gained = compute_gain(best.figures, freed.figures)
     return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
@@ -90,15 +84,13 @@ def _find_recipe_times(search: Search, found: Sequence[CompiledPoint]) -> dict[s
     best: dict[str, float] = {}
     for each in sorted((each for each in found if each.fits), key=lambda each: each.order):
         name = search.recipe_of(each.point)
-        if name is not None and each.figures is not None and each.figures.step_us is not None:
+        if name is not None and each.figures.step_us is not None:
             best.setdefault(name, each.figures.step_us)
     return best
 
 
 def _make_suggestion(search: Search, found: CompiledPoint, own: CompiledPoint) -> Suggestion:
     figures, before = found.figures, own.figures
-    assert figures is not None
-    assert before is not None
     is_own = found is own
     if is_own:
         is_worth_it, gained = False, None

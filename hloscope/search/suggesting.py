@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hloscope.base.errors import HloscopeError, TimeLimitError
 from hloscope.base.units import pluralize
 from hloscope.compile.compiling import PendingCompile, prepare_compile
-from hloscope.compile.estimates import Estimate, Rates
+from hloscope.compile.estimates import Estimate
 from hloscope.compile.lowering import lower_changed
 from hloscope.compile.sharding_change import Resharding
 from hloscope.compile.step import order_devices
@@ -165,24 +165,24 @@ class CompiledPoint:
         space: The mesh that it is on.
         point: The point.
         change: The change to the program; None for the program as written.
-        figures: Its cost; None if it could not be compiled.
+        figures: Its cost.
     """
 
     space: Space
     point: Point
     change: Resharding | None
-    figures: Figures | None
+    figures: Figures
 
     @property
     def fits(self) -> bool:
         """True if it fits in memory."""
-        return self.figures is not None and DOES_NOT_FIT not in self.figures.unknown
+        return DOES_NOT_FIT not in self.figures.unknown
 
     @property
     def order(self) -> tuple[bool, float]:
         """The sort key, best first: points that fit, by time; then points that do not, by memory."""
         figures = self.figures
-        if figures is None or figures.step_us is None:
+        if figures.step_us is None:
             return True, float("inf")
         return (False, figures.step_us) if self.fits else (True, float(figures.hbm_bytes or 0))
 
@@ -195,7 +195,7 @@ class SearchResult:
         own: The program as written.
         compiled: The compiled points in order, including the program as written.
         ranked: Number of points ranked with Shardy.
-        space_size: Number of points; None if not counted.
+        space_size: Number of points.
         failures: Compiles that failed, by the compiler's reason.
         stopped: Why it ended early; None if it did not.
         freed: The best point with all result shardings left open, which shows what freeing results would gain.
@@ -239,7 +239,9 @@ class Search:
     ) -> None:
         self._subjects, self._effort, self._stage = subjects, effort, stage
         self._random = Random(effort.seed)
-        self._rates: Rates = find_rates(subjects[0][0].lowered.slice)
+        chip = subjects[0][0].lowered.slice.chip
+        assert chip is not None  # only TPU slices are searched
+        self._chip, self._rates = chip, find_rates(subjects[0][0].lowered.slice)
         self._space_of = {tuple(space.mesh.values()): (subject, space) for subject, space in subjects}
         self._estimates: dict[Point, Estimate | None] = {}
         self._recipes: dict[Point, Recipe] = {}
@@ -288,7 +290,7 @@ class Search:
 
     def is_impossible(self, found: CompiledPoint) -> bool:
         """Returns whether a price is below the time of the program's matmuls at the chips' peak, so it is wrong."""
-        step_us = None if found.figures is None else found.figures.step_us
+        step_us = found.figures.step_us
         least_us = self._least_us(found)
         return least_us is not None and step_us is not None and found is not self.found.own and step_us < least_us
 
@@ -299,11 +301,10 @@ class Search:
 
     def _least_us(self, found: CompiledPoint) -> float | None:
         own = self._estimates.get(self.found.own.point)
-        chip = self._subjects[0][0].lowered.slice.chip
-        if own is None or chip is None:
+        if own is None:
             return None
+        chip, devices = self._chip, prod(found.space.mesh.values())
         peak = max(chip.bf16_flops_per_s, chip.int8_ops_per_s or 0.0, chip.f8_flops_per_s or 0.0)
-        devices = prod(found.space.mesh.values())
         return 1e6 * own.whole_flops / devices / (peak / chip.devices_per_chip)
 
     @property
@@ -396,7 +397,7 @@ class Search:
         known = [
             found
             for found in self.found.compiled
-            if self._estimates.get(found.point) is not None and found.figures is not None and found.figures.step_us
+            if self._estimates.get(found.point) is not None and found.figures.step_us
         ]
         self._rank_near(known)
         pool = sorted(
@@ -405,7 +406,7 @@ class Search:
         )
         if not pool or not known:
             return pool[:count]
-        steps = np.array([found.figures.step_us for found in known if found.figures is not None], dtype=np.float64)
+        steps = np.array([found.figures.step_us for found in known], dtype=np.float64)
         expected = self._parts(pool) @ calibrate_parts(self._parts([found.point for found in known]), steps)
         order = np.lexsort((expected, np.array(self._is_too_large(pool))))
         return [pool[at] for at in order[:count]]
@@ -419,13 +420,12 @@ class Search:
 
     def _is_too_large(self, points: Sequence[Point]) -> list[bool]:
         """For each point, whether memory is too small for its arguments and the overhead of the compiled points."""
-        chip = self._subjects[0][0].lowered.slice.chip
         beside = [
             found.figures.hbm_bytes - found.space.argument_bytes(found.point)
             for found in self.found.compiled
-            if found.figures is not None and found.figures.hbm_bytes is not None
+            if found.figures.hbm_bytes is not None
         ]
-        room = float("inf") if chip is None else chip.hbm_bytes // chip.devices_per_chip - min(beside, default=0)
+        room = self._chip.hbm_bytes // self._chip.devices_per_chip - min(beside, default=0)
         return [self._space_of[point.mesh][1].argument_bytes(point) > room for point in points]
 
     def _compile(self, points: Sequence[Point]) -> None:
@@ -480,7 +480,7 @@ class Search:
     ) -> None:
         """Records the cost of a point, or that it could not be compiled."""
         best = self.found.best.figures
-        shown = "" if best is None or best.step_us is None else f", best so far {best.step_words}"
+        shown = "" if best.step_us is None else f", best so far {best.step_words}"
         self._stage(f"compiled {len(self.found.compiled) - 1} of {self._effort.candidates}{shown}")
         try:
             figures = _collect_figures(kept, pending)
@@ -499,7 +499,7 @@ class Search:
         subject, _ = self._space_of[best.point.mesh]
         figures, facts = best.figures, subject.lowered.facts
         is_asked = isinstance(facts.mesh, Mapping) and not facts.dcn and subject.lowered.layout is None
-        if figures is None or not is_asked or (figures.exposed_us or 0.0) < _LITTLE * (figures.step_us or 0.0):
+        if not is_asked or (figures.exposed_us or 0.0) < _LITTLE * (figures.step_us or 0.0):
             return
         orders = find_device_orders(subject.lowered.slice, best.point.mesh)
         self._compile([replace(best.point, order=order) for order in orders])
