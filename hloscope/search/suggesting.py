@@ -135,8 +135,8 @@ _RANKED_OPERATIONS = 400_000
 _MOST_TRACED = 60
 _FAMILIES = 10
 _SHARE_RANKING = 0.4
-_SHARE_OF_RANKINGS = 0.25
-"""The share of the first compiles that rankings fill, if recipes do not."""
+_SHARE_OF_RANKING = 0.25
+"""The share of the first compiles that the ranking fills, if recipes do not."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
 _LITTLE = 0.05
 """The share of the step below which waiting for others makes another order of the devices useless."""
@@ -368,16 +368,12 @@ class Search:
         found = (self._estimates[point] for point in points)
         return np.array([estimate.parts_us(self._rates) for estimate in found if estimate is not None])
 
-    def _moved(self, point: Point) -> tuple[float, float]:
-        estimate = self._estimates[point]
-        return (float("inf"), 0.0) if estimate is None else (estimate.moved_bytes, estimate.step_us(self._rates))
-
     # ---- what is compiled
 
     def _shortlist(self) -> list[Point]:
-        """The best of each kind of recipe, and the best by two rankings in turn: total time, and moved bytes.
+        """The best of each kind of recipe, and the best of the ranking.
 
-        Rankings fill at most an eighth: their first points differ little, and so reveal little.
+        The ranking fills at most an eighth: its first points differ little, and so reveal little.
         """
         most = max(self._left // 2, 1)
         ranked = {point: None for point, estimate in self._estimates.items() if estimate is not None}
@@ -385,11 +381,10 @@ class Search:
         for point in sorted((point for point in self._recipes if point in ranked), key=self._promise):
             families.setdefault(_strip_axes(self._recipes[point].name), point)
         chosen = dict.fromkeys(list(families.values())[:_FAMILIES])
-        whole, moved = sorted(ranked, key=self._promise), sorted(ranked, key=self._moved)
-        for first, second in zip(whole, moved, strict=True):
-            if len(chosen) >= most * _SHARE_OF_RANKINGS:
+        for point in sorted(ranked, key=self._promise):
+            if len(chosen) >= most * _SHARE_OF_RANKING:
                 break
-            chosen.update(dict.fromkeys((first, second)))
+            chosen[point] = None
         return [point for point in chosen if point not in self._done][:most]
 
     def _promising(self, count: int) -> list[Point]:
