@@ -394,7 +394,6 @@ class Search:
             for found in self.found.compiled
             if self._estimates.get(found.point) is not None and found.figures.step_us
         ]
-        self._rank_near(known)
         pool = sorted(
             (point for point, estimate in self._estimates.items() if estimate is not None and point not in self._done),
             key=self._promise,
@@ -405,13 +404,6 @@ class Search:
         expected = self._parts(pool) @ calibrate_parts(self._parts([found.point for found in known]), steps)
         order = np.lexsort((expected, np.array(self._is_too_large(pool))))
         return [pool[at] for at in order[:count]]
-
-    def _rank_near(self, known: Sequence[CompiledPoint]) -> None:
-        """Ranks the neighbors of the best compiled points, if not all points are ranked."""
-        for found in sorted(known, key=lambda found: found.order)[:2]:
-            subject, space = self._space_of[found.point.mesh]
-            if space.size > self._most // len(self._subjects):
-                self._rank(subject, space, self._around(space, [found.point], self._most // 4))
 
     def _is_too_large(self, points: Sequence[Point]) -> list[bool]:
         """For each point, whether memory is too small for its arguments and the overhead of the compiled points."""
