@@ -349,6 +349,18 @@ class Point:
     constraints: str = KEPT
     order: tuple[int, ...] | None = None
 
+    @property
+    def traits(self) -> frozenset[tuple[object, ...]]:
+        """The traits that distinguish it: which axis shards which dimension of which part, and what is open."""
+        cuts = (
+            (number, dimension, axis)
+            for number, spec in enumerate(self.specs)
+            for dimension, axes in enumerate(spec or ())
+            for axis in axes
+        )
+        opened = ((number, "open") for number, spec in enumerate(self.specs) if spec is None)
+        return frozenset((*cuts, *opened, ("constraints", self.constraints), ("mesh", *self.mesh)))
+
 
 class Space:
     """The ways to shard one program on one mesh.

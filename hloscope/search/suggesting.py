@@ -7,9 +7,9 @@ further in the same order.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import erf, log, pi, prod, sqrt
 from random import Random
 from threading import Timer
 from time import monotonic
@@ -35,8 +35,17 @@ from hloscope.search.trials import DOES_NOT_FIT, price_figures, read_figures
 from hloscope.tpu.devices import SliceDevice, list_devices
 from hloscope.tpu.slices import Slice
 
-# ---- the expected step time of a point before it is compiled, from Shardy's estimate and the compiled points
+# ---- the expected step time of a point before it is compiled, from Shardy's estimate and its compiled neighbors
 
+_REACH = 2.5
+"""The number of differences at which two points still carry information about each other."""
+_LEAST_SPREAD = 0.15
+_NOISE = 0.02
+"""Both are of the logarithm of the time."""
+_OF_NORMAL = 1.4826
+"""The standard deviation of a normal variable, in distances from its lower quartile to its median."""
+_FAR = 2.0
+"""In standard deviations."""
 _UNEXPLAINED = 0.2
 """The share of the fastest step that the parts of its estimate cannot explain, whatever their factors."""
 _LEAST_FACTOR = 0.05
@@ -44,6 +53,49 @@ _LIKELY_OFF = 1.0
 """The likely relative error of a part of an estimate."""
 
 Array = NDArray[np.float64]
+
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+class Surrogate:
+    """A Gaussian process over the time of a compiled step, relative to Shardy's estimate.
+
+    The logarithm of a step is modelled as that of its estimate plus a term that neighbors share: an estimate is
+    off in the same way for points that differ little. The kernel is exponential in the number of differences.
+
+    Some points take many times their estimate, because of something the compiler does with them alone. They say little
+    about others: the spread is that of the points below the median, and no error counts for more than twice the spread.
+
+    Args:
+        differences: The differences between each two compiled points.
+        estimates_us: Shardy's estimates of them.
+        steps_us: Their step times.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1.
+    """
+
+    def __init__(self, differences: Array, estimates_us: Array, steps_us: Array) -> None:
+        errors = np.log(steps_us) - np.log(estimates_us)
+        self._offset = float(np.median(errors))
+        spread = max(_OF_NORMAL * (self._offset - float(np.quantile(errors, 0.25))), _LEAST_SPREAD)
+        self._variance = spread**2
+        errors = np.clip(errors, self._offset - _FAR * spread, self._offset + _FAR * spread)
+        covariance = self._variance * np.exp(-differences / _REACH) + _NOISE**2 * np.eye(len(errors))
+        self._inverse = np.linalg.inv(covariance)
+        self._weights = self._inverse @ (errors - self._offset)
+
+    def expected(self, differences: Array, estimates_us: Array) -> tuple[Array, Array]:
+        """The expected logarithms of the times of points, and their standard deviations.
+
+        Args:
+            differences: The differences of each point to each compiled point.
+            estimates_us: Shardy's estimate of each.
+        """
+        near = self._variance * np.exp(-differences / _REACH)
+        means = np.log(estimates_us) + self._offset + near @ self._weights
+        variances = self._variance - np.einsum("ij,jk,ik->i", near, self._inverse, near, optimize=True)
+        return means, np.sqrt(np.maximum(variances, _NOISE**2))
 
 
 def calibrate_parts(parts_us: Array, steps_us: Array) -> Array:
@@ -65,6 +117,39 @@ def calibrate_parts(parts_us: Array, steps_us: Array) -> Array:
     precision = seen.T @ seen + np.diag(np.full(parts_us.shape[1], _LIKELY_OFF**-2.0))
     factors: Array = np.maximum(1.0 + np.linalg.solve(precision, seen.T @ missing), _LEAST_FACTOR)
     return factors
+
+
+def compute_expected_gains(means: Array, deviations: Array, best: float) -> Array:
+    """The expected amount by which normal variables fall below the best value so far.
+
+    Source: Jones, Schonlau and Welch, "Efficient Global Optimization of Expensive Black-Box Functions" (1998), eq. 15.
+    """
+    z = (best - means) / deviations
+    gains: Array = deviations * (z * 0.5 * (1 + _erf(z / sqrt(2))) + np.exp(-z * z / 2) / sqrt(2 * pi))
+    return gains
+
+
+class Differences:
+    """The number of traits in which two points differ."""
+
+    def __init__(self, traits: Iterable[Iterable[Hashable]]) -> None:
+        self._columns: dict[Hashable, int] = {}
+        for each in traits:
+            for trait in each:
+                self._columns.setdefault(trait, len(self._columns))
+
+    def rows(self, traits: Sequence[Iterable[Hashable]]) -> Array:
+        """A row for each point, with a one for each trait that it has."""
+        found = np.zeros((len(traits), len(self._columns)))
+        for number, each in enumerate(traits):
+            found[number, [self._columns[trait] for trait in each]] = 1.0
+        return found
+
+    @staticmethod
+    def between(some: Array, others: Array) -> Array:
+        """The number of traits that exactly one of two points has."""
+        found: Array = some @ (1 - others).T + (1 - some) @ others.T
+        return found
 
 
 # ---- orders of a slice's devices in a mesh: that of `jax.make_mesh`, and others that may be better
@@ -400,10 +485,28 @@ class Search:
         )
         if not pool or not known:
             return pool[:count]
+        columns = Differences(point.traits for point in (*(found.point for found in known), *pool))
+        compiled = columns.rows([found.point.traits for found in known])
+        waiting = columns.rows([point.traits for point in pool])
         steps = np.array([found.figures.step_us for found in known], dtype=np.float64)
-        expected = self._parts(pool) @ calibrate_parts(self._parts([found.point for found in known]), steps)
-        order = np.lexsort((expected, np.array(self._is_too_large(pool))))
-        return [pool[at] for at in order[:count]]
+        parts = self._parts([found.point for found in known])
+        factors = calibrate_parts(parts, steps)
+        promised, promises = parts @ factors, self._parts(pool) @ factors
+        fitting = [step for step, found in zip(steps, known, strict=True) if found.fits]
+        best, fits = log(min(fitting, default=max(steps))), np.where(self._is_too_large(pool), 0.02, 1.0)
+        chosen: list[int] = []
+        for _ in range(min(count, len(pool))):
+            model = Surrogate(columns.between(compiled, compiled), promised, steps)
+            means, deviations = model.expected(columns.between(waiting, compiled), promises)
+            gains = compute_expected_gains(means, deviations, best) * fits
+            gains[chosen] = 0.0
+            at = int(np.argmax(gains))
+            if gains[at] <= 0:
+                break
+            chosen.append(at)
+            compiled = np.vstack([compiled, waiting[at]])
+            promised, steps = np.append(promised, promises[at]), np.append(steps, np.exp(means[at]))
+        return [pool[at] for at in chosen]
 
     def _is_too_large(self, points: Sequence[Point]) -> list[bool]:
         """For each point, whether memory is too small for its arguments and the overhead of the compiled points."""
