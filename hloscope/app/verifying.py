@@ -162,8 +162,8 @@ def _analyses(
     """Both programs, compiled for the target's slice, how to run them, and what came of that where it ran beside."""
     from hloscope.compile.compiling import start_compile
     from hloscope.compile.lowering import lower
+    from hloscope.compile.pool import find_free_bytes, find_system_bytes
     from hloscope.compile.simulated_slice import count_posed_processes, find_posed_slice
-    from hloscope.verification.machine import find_available_bytes
     from hloscope.verification.run_location import start_run_ahead
 
     functions = _functions(target, reference, facts, settings, stage)
@@ -178,13 +178,14 @@ def _analyses(
         borrowed = replace(borrowed, slice=first.slice.name if first.slice_chosen_by == "user" else None)
         twin = lower(functions[1], borrowed, name=find_target_name(reference), stage=stage, store=store)
         first.plan.notes.extend(_other_structure(first.module.out_tree, twin.module.out_tree))
+        installed_bytes = find_system_bytes("SC_PHYS_PAGES")
         job = VerificationJob(
             target=target,
             reference=reference,
             devices=max(_device_count(first), _device_count(twin)),
             facts=facts,
             settings=settings,
-            memory_bytes=find_available_bytes(),
+            memory_bytes=None if installed_bytes is None else find_free_bytes(installed_bytes),
             poses=None if posed is None else (posed.name, count_posed_processes()),
         )
         child = start_run_ahead(job)

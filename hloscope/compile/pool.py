@@ -111,9 +111,13 @@ def count_slots() -> int:
     return max(1, min((machine, *(limit for limit, _ in _find_memory_limits()))) // BYTES_PER_WORKER)
 
 
-def find_free_bytes() -> int:
-    """The memory that processes may still take, here and in the control groups of this process."""
-    free = find_system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
+def find_free_bytes(otherwise: int = BYTES_PER_WORKER) -> int:
+    """The memory that processes may still take, here and in the control groups of this process.
+
+    Args:
+        otherwise: The free memory of a machine that does not report it.
+    """
+    free = find_system_bytes("SC_AVPHYS_PAGES") or otherwise
     with suppress(OSError, ValueError, IndexError):
         free = max(free, 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]))
     return max(0, min((free, *(unused for _, unused in _find_memory_limits()))))

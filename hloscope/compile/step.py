@@ -256,14 +256,14 @@ def arrange_mesh(
     if dcn_shape is not None:
         within = [size // slices for size, slices in zip(mesh_shape, dcn_shape, strict=True)]
         one_slice = [device for device in devices if device.slice_index == devices[0].slice_index]
-        splits = not _follows_axes(within, one_slice)
+        splits = order_devices(within, one_slice) is None
         hybrid = mesh_utils.create_hybrid_device_mesh(
             within, list(dcn_shape), devices=devices, allow_split_physical_axes=splits
         )
         return list(hybrid.flat)
     if prod(mesh_shape) < len(devices):
         return choose_subset(devices, prod(mesh_shape))
-    splits = not _follows_axes(mesh_shape, devices)
+    splits = order_devices(mesh_shape, devices) is None
     if splits:
         notes.append(
             f"a mesh of {tuple(mesh_shape)} does not follow the slice's physical axes: jax.make_mesh would reject it "
@@ -286,15 +286,14 @@ def choose_subset(devices: Sequence[Any], count: int) -> list[Any]:
     return chosen
 
 
-def _follows_axes(mesh_shape: Sequence[int], devices: Sequence[Any]) -> bool:
-    """Returns whether `jax.make_mesh` lays a mesh over a slice without splitting its physical axes."""
+def order_devices(mesh_shape: Sequence[int], devices: Sequence[Any]) -> list[Any] | None:
+    """The devices in the order of `jax.make_mesh`; None if it refuses a mesh that splits an axis of the slice."""
     from jax.experimental import mesh_utils
 
     try:
-        mesh_utils.create_device_mesh(list(mesh_shape), devices=devices)
+        return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices).flat)
     except (NotImplementedError, ValueError, AssertionError):
-        return False
-    return True
+        return None
 
 
 _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"

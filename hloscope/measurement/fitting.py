@@ -79,16 +79,12 @@ def fit_figures(joined: Sequence[JoinedProgram]) -> tuple[CalibratedFigure, ...]
     chip, constants = operations.chip, operations.constants
     found = _select_measurements(joined, chip)
     figures = [
-        _fit_figure("clock_hz", chip.clock_hz, _estimate_clocks(found), _find_plausible_range(chip, "clock_hz")),
-        _fit_figure(
-            "hbm_bytes_per_s",
-            chip.hbm_bytes_per_s,
-            _estimate_memory_rates(found),
-            _find_plausible_range(chip, "hbm_bytes_per_s"),
-        ),
-        _fit_figure(
-            "pcie_bytes_per_s", chip.pcie_bytes_per_s, _estimate_host_rates(found, constants.host_share), _PCIE
-        ),
+        _fit_figure(name, getattr(chip, name), measured, _find_plausible_range(chip, name))
+        for name, measured in (
+            ("clock_hz", _estimate_rates(found, chip.clock_hz, TimeBasis.CYCLES)),
+            ("hbm_bytes_per_s", _estimate_rates(found, chip.hbm_bytes_per_s, TimeBasis.MEMORY)),
+            ("pcie_bytes_per_s", _estimate_host_rates(found, constants.host_share)),
+        )
     ]
     for name in _SHARES:
         before = float(getattr(constants, name))
@@ -100,7 +96,9 @@ def fit_figures(joined: Sequence[JoinedProgram]) -> tuple[CalibratedFigure, ...]
 
 
 def _find_plausible_range(chip: Chip, name: str) -> tuple[float, float]:
-    """The plausible range of a figure: near that of the table, regardless of overrides."""
+    """The plausible range of a figure: near that of the table, regardless of overrides; that of hosts for PCIe."""
+    if name not in _BOUNDS:
+        return _PCIE
     least, most = _BOUNDS[name]
     usual = float(getattr(find_chip(chip.name), name))
     return least * usual, most * usual
@@ -150,20 +148,12 @@ def _is_paced_by_memory(found: PredictedOperation, measured_us: float, chip: Chi
     return 2 * found.hbm_bytes * chip.devices_per_chip / chip.hbm_bytes_per_s * _MICROSECONDS > measured_us
 
 
-def _estimate_clocks(found: _Measurements) -> Iterator[float]:
-    """The clock from each operation with the compiler's cycles that memory does not slow down."""
+def _estimate_rates(found: _Measurements, figure: float, basis: TimeBasis) -> Iterator[float]:
+    """The clock from operations that take the compiler's cycles, or the memory's rate from those that it slows down."""
     for predicted, measured_us in found.operations:
-        is_long = predicted.rule == TimeBasis.CYCLES and measured_us >= _LEAST_US
-        if is_long and not _is_paced_by_memory(predicted, measured_us, found.chip):
-            yield found.chip.clock_hz * predicted.time_us / measured_us
-
-
-def _estimate_memory_rates(found: _Measurements) -> Iterator[float]:
-    """The memory's rate from each operation and the bytes it moves."""
-    for predicted, measured_us in found.operations:
-        is_long = predicted.rule == TimeBasis.MEMORY and measured_us >= _LEAST_US and predicted.time_us > 0
-        if is_long and _is_paced_by_memory(predicted, measured_us, found.chip):
-            yield found.chip.hbm_bytes_per_s * predicted.time_us / measured_us
+        is_long = predicted.rule == basis and measured_us >= _LEAST_US and predicted.time_us > 0
+        if is_long and _is_paced_by_memory(predicted, measured_us, found.chip) is (basis is TimeBasis.MEMORY):
+            yield figure * predicted.time_us / measured_us
 
 
 def _estimate_host_rates(found: _Measurements, share: float) -> Iterator[float]:

@@ -202,15 +202,6 @@ def _find_waits_of_run(
         )
 
 
-def collect_durations_us(observed: ObservedProgram) -> dict[str, list[float]]:
-    """The duration of each execution of each operation, in microseconds, by its name."""
-    found: dict[str, list[float]] = {}
-    for each in observed.runs:
-        for event in each.run.operations:
-            found.setdefault(event.operation.name, []).append(event.duration_us)
-    return found
-
-
 def parse_printed_form(operation: ProfiledOperation) -> tuple[str, str] | None:
     """The shape without layouts and the opcode, if the profile has an operation's line; otherwise None."""
     head = _HEAD.match(operation.text)
@@ -269,7 +260,9 @@ class JoinedProgram:
     @cached_property
     def durations_us(self) -> Mapping[str, list[float]]:
         """The duration of each measured execution of each operation, by its name."""
-        return collect_durations_us(self.observed)
+        events = chain.from_iterable(found.run.operations for found in self.observed.runs)
+        by_name = collate(lambda event: event.operation.name, events)
+        return {name: [event.duration_us for event in each] for name, each in by_name.items()}
 
     @cached_property
     def predicted_waits_us(self) -> Mapping[str, float]:
@@ -324,21 +317,6 @@ _ROUNDED_US = 1e-6
 _NOT_KNOWN = "not known"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TakenTime:
-    """The measured time of one execution.
-
-    Attributes:
-        time_us: The time from its begin to its end; None if it did not run.
-        exposed_us: The time that the device waited for it.
-        bound: Whether `time_us` is exact or a bound.
-    """
-
-    time_us: float | None
-    exposed_us: float
-    bound: Bound
-
-
 def measure_transfers(joined: JoinedProgram) -> Iterator[MeasuredTransfer]:
     """Returns the collectives of a program in program order, then its copies between host and device."""
     for collective in joined.analysis.collectives:
@@ -390,7 +368,7 @@ def _make_transfer(
     name: str,
     **said: object,
 ) -> MeasuredTransfer:
-    taken = _measure_taken(joined, around, found, is_inside=around != name)
+    measured_us, waited_us, bound = _measure_taken(joined, around, found, is_inside=around != name)
     predicted_us = None if found is None else _find_predicted_us(joined, found)
     exposed_us = None if found is None or predicted_us is None else _find_predicted_exposed_us(joined, found)
     rule = None if found is None else found.rule
@@ -398,14 +376,14 @@ def _make_transfer(
         name=name,
         executions=joined.observed.executions(around),
         wire_bytes=wire_bytes,
-        measured_us=taken.time_us,
-        measured_bound=taken.bound,
+        measured_us=measured_us,
+        measured_bound=bound,
         predicted_us=predicted_us,
-        measured_exposed_us=taken.exposed_us,
+        measured_exposed_us=waited_us,
         predicted_exposed_us=exposed_us,
-        measured_hidden_us=None if taken.time_us is None else max(taken.time_us - taken.exposed_us, 0.0),
+        measured_hidden_us=None if measured_us is None else max(measured_us - waited_us, 0.0),
         predicted_hidden_us=None if predicted_us is None or exposed_us is None else max(predicted_us - exposed_us, 0.0),
-        measured_bytes_per_s=_compute_rate(wire_bytes, taken.time_us),
+        measured_bytes_per_s=_compute_rate(wire_bytes, measured_us),
         predicted_bytes_per_s=_compute_rate(wire_bytes, predicted_us),
         rule=rule,
         calibrated=joined.is_calibrated(rule),
@@ -413,7 +391,7 @@ def _make_transfer(
     )
 
 
-def _compute_rate(moved_bytes: int | None, time_us: float | None) -> float | None:
+def _compute_rate(moved_bytes: float | None, time_us: float | None) -> float | None:
     return None if not moved_bytes or not time_us else moved_bytes / time_us * _MICROSECONDS
 
 
@@ -433,33 +411,27 @@ def _find_predicted_exposed_us(joined: JoinedProgram, found: PredictedOperation)
 
 def _measure_taken(
     joined: JoinedProgram, around: str, found: PredictedOperation | None, *, is_inside: bool
-) -> _TakenTime:
-    """The measured time of one execution: the median over all executions, runs and devices.
+) -> tuple[float | None, float, Bound]:
+    """The measured time of one execution, the exposed part of it, and whether it is exact; None if it did not run.
 
-    A transfer that the device waits for ends with the wait; its operation may have waited for others first. The end of
-    one without a wait is not visible, nor is the begin of one that had to wait for another,
-    unless the device waited for that other one.
+    Each is the median over all executions, runs and devices. A transfer that the device waits for ends with the wait;
+    its operation may have waited for others first. The end of one without a wait is not visible, nor is the begin of
+    one that had to wait for another, unless the device waited for that other one.
     """
     own = joined.durations_us.get(around)
     if not own or around not in joined.matched:
-        return _TakenTime(time_us=None, exposed_us=0.0, bound=Bound.UNKNOWN)
-    waits = joined.waits.get(around)
+        return None, 0.0, Bound.UNKNOWN
+    waits, own_us = joined.waits.get(around), median_low(own)
     if not waits and found is not None and found.runs_beside:
-        return _TakenTime(time_us=None, exposed_us=median_low(own), bound=Bound.UNKNOWN)
+        return None, own_us, Bound.UNKNOWN
     if not waits:
         is_less = is_inside or (found is not None and _waits_for_others(found))
-        return _TakenTime(
-            time_us=median_low(own), exposed_us=median_low(own), bound=Bound.AT_MOST if is_less else Bound.EXACT
-        )
-    exposed_us = median_low(wait.waited_us for wait in waits)
+        return own_us, own_us, Bound.AT_MOST if is_less else Bound.EXACT
     is_seen = sum(wait.is_exact for wait in waits) * 2 > len(waits)
     if found is not None and found.queue is None:  # other fusions may drive it, and links may be shared
         is_seen = is_seen and found.instruction.opcode != "fusion" and found.queued_us == 0
-    return _TakenTime(
-        time_us=median_low(wait.flight_us for wait in waits),
-        exposed_us=exposed_us + median_low(own),
-        bound=Bound.EXACT if is_seen else Bound.AT_MOST,
-    )
+    exposed_us = median_low(wait.waited_us for wait in waits) + own_us
+    return median_low(wait.flight_us for wait in waits), exposed_us, Bound.EXACT if is_seen else Bound.AT_MOST
 
 
 def _waits_for_others(found: PredictedOperation) -> bool:
@@ -503,9 +475,9 @@ def _sum_axis(axes: str, link: Link, transfers: Sequence[MeasuredTransfer]) -> M
         wire_bytes=None if all_bytes is None else round(all_bytes),
         measured_exposed_us=sum(transfer.measured_exposed_us * transfer.executions for transfer in ran),
         predicted_exposed_us=_sum_times(ran, "predicted_exposed_us"),
-        measured_bytes_per_s=None if not all_bytes or not measured else all_bytes / measured * _MICROSECONDS,
+        measured_bytes_per_s=_compute_rate(all_bytes, measured),
         measured_bound=bound,
-        predicted_bytes_per_s=None if not all_bytes or not predicted else all_bytes / predicted * _MICROSECONDS,
+        predicted_bytes_per_s=_compute_rate(all_bytes, predicted),
     )
 
 
@@ -517,8 +489,6 @@ def _sum_times(transfers: Sequence[MeasuredTransfer], name: str) -> float | None
     times = [(getattr(transfer, name), transfer.executions) for transfer in transfers]
     return None if any(time is None for time, _ in times) else sum(time * count for time, count in times)
 
-
-"""The rounding error of a sum."""
 
 IDLE, NOT_MATCHED = "idle", "not matched"
 _RUNS_OTHERS = frozenset({"while", "conditional", "call"})

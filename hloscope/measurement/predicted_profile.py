@@ -15,8 +15,6 @@ from hloscope.base.protobuf import encode_message
 from hloscope.base.units import sum_known
 from hloscope.cost.unrolled import (
     MOST_EVENTS,
-    CounterSample,
-    PlacedInterval,
     PlacedRole,
     UnrolledTimeline,
     count_hbm_in_use,
@@ -147,17 +145,15 @@ def make_predicted_profile(
     """
     chip = None if program.slice is None else program.slice.chip
     assert chip is not None  # or there would be no timeline
-    name = f"{module.name}({_make_program_number(program.compiled.text)})"
+    digest = hashlib.sha256(program.compiled.text.encode("utf-8", "replace")).digest()
+    name = f"{module.name}({int.from_bytes(digest[:7], 'big')})"
     unrolled = UnrolledTimeline(timeline, most_events)
     step = _collect_events(unrolled, _Operations(timeline, module, program.compiled.text))
     begins = [number * (timeline.step_us + _BETWEEN_RUNS_US) for number in range(runs)]
-    counters = list(count_hbm_in_use(unrolled))
-    every = tuple(
-        replace(
-            _make_run(name, timeline.step_us, step, begin_us), counters=tuple(_make_counter_events(counters, begin_us))
-        )
-        for begin_us in begins
-    )
+    for count in count_hbm_in_use(unrolled):  # viewers draw the stats of these events as counters
+        value = ProfiledOperation(count.name, stats=((count.unit, int(count.value)),))
+        step.counters.append((value, count.at_us, count.at_us))
+    every = tuple(_make_run(name, timeline.step_us, step, begin_us) for begin_us in begins)
     notes = () if unrolled.left_out is None else (unrolled.left_out,)
     said: Stats = (
         (PREDICTED_BY, f"hloscope {__version__}: nothing here was measured"),
@@ -169,7 +165,7 @@ def make_predicted_profile(
     found = (
         ProfiledDevice(
             name=f"/device:TPU:{number}",
-            kind=_format_chip_kind(chip),
+            kind=chip.device_kind.replace("lite", "Lite"),
             chip_id=number,
             runs=every,
             stats=said + _list_peaks(chip),
@@ -183,16 +179,6 @@ def make_predicted_profile(
         notes=notes,
         stats=said + tuple(_compute_utilization(timeline, chip)),
     )
-
-
-def _make_program_number(text: str) -> int:
-    """The number of a program, which differs between programs."""
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:7], "big")
-
-
-def _format_chip_kind(chip: Chip) -> str:
-    """The name of a generation in profiles: `TPU v6 Lite`."""
-    return chip.device_kind.replace("lite", "Lite")
 
 
 def _list_peaks(chip: Chip) -> Stats:
@@ -371,18 +357,19 @@ def _find_category(instruction: HloInstruction, flops: int | None, waits_for: st
 
 
 class _StepEvents(NamedTuple):
-    """The events of a step: operations with their begin and end, in microseconds."""
+    """The events of a step: operations and counters with their begin and end, in microseconds."""
 
     operations: list[_Timed]
     transfers: list[_Timed]
     loops: list[_Timed]
+    counters: list[_Timed]
 
 
 _Timed = tuple[ProfiledOperation, float, float]
 
 
 def _collect_events(unrolled: UnrolledTimeline, operations: _Operations) -> _StepEvents:
-    step = _StepEvents([], [], [])
+    step = _StepEvents([], [], [], [])
     last: tuple[int, str] | None = None
     for placed in unrolled:
         name = placed.name
@@ -390,13 +377,9 @@ def _collect_events(unrolled: UnrolledTimeline, operations: _Operations) -> _Ste
             continue
         operation = operations.of(placed.computation, name)
         if placed.role is PlacedRole.ITERATION:
-            step.loops.append(
-                (
-                    ProfiledOperation(f"iteration {placed.iteration} of {_describe_iterations(placed)}"),
-                    placed.begin_us,
-                    placed.end_us,
-                )
-            )
+            count = find_iterations_bound(placed.interval).marked(str(placed.iterations))
+            iteration = ProfiledOperation(f"iteration {placed.iteration} of {count}")
+            step.loops.append((iteration, placed.begin_us, placed.end_us))
         elif placed.interval.runs and placed.role is PlacedRole.WHOLE and placed.is_on_core:
             step.loops.append((operation, placed.begin_us, placed.end_us))
         elif not placed.is_on_core:
@@ -411,10 +394,6 @@ def _collect_events(unrolled: UnrolledTimeline, operations: _Operations) -> _Ste
     return step
 
 
-def _describe_iterations(placed: PlacedInterval) -> str:
-    return find_iterations_bound(placed.interval).marked(str(placed.iterations))
-
-
 def _make_run(program: str, step_us: float, step: _StepEvents, begin_us: float) -> DeviceRun:
     begin_ps, end_ps = _to_picoseconds(begin_us), _to_picoseconds(begin_us + step_us)
     return DeviceRun(
@@ -424,6 +403,7 @@ def _make_run(program: str, step_us: float, step: _StepEvents, begin_us: float) 
         operations=tuple(_place_in_sequence(step.operations, begin_us)),
         transfers=tuple(_place_side_by_side(step.transfers, begin_us)),
         loops=tuple(_place_side_by_side(step.loops, begin_us)),
+        counters=tuple(_place_side_by_side(step.counters, begin_us)),
     )
 
 
@@ -440,13 +420,6 @@ def _place_side_by_side(timed: Iterable[_Timed], at_us: float) -> Iterator[Profi
     for operation, begin_us, end_us in timed:
         begin_ps = _to_picoseconds(at_us + begin_us)
         yield ProfileEvent(operation, begin_ps, _to_picoseconds(at_us + end_us) - begin_ps)
-
-
-def _make_counter_events(counters: Iterable[CounterSample], at_us: float) -> Iterator[ProfileEvent]:
-    """The counters as events whose stats have the values."""
-    for count in counters:
-        operation = ProfiledOperation(count.name, stats=((count.unit, int(count.value)),))
-        yield ProfileEvent(operation, _to_picoseconds(at_us + count.at_us), 0)
 
 
 def _to_picoseconds(time_us: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -147,8 +147,8 @@ class Profile:
 # `jax.profiler.ProfileData`, omits the common parts of events, and with them the programs.
 
 PLANES = 1
-PLANE_NAME, PLANE_LINES, PLANE_EVENT_METADATA, PLANE_STAT_METADATA, PLANE_STATS = 2, 3, 4, 5, 6
-LINE_ID, LINE_NAME, LINE_TIMESTAMP_NS, LINE_EVENTS = 1, 2, 3, 4
+NAME, PLANE_LINES, PLANE_EVENT_METADATA, PLANE_STAT_METADATA, PLANE_STATS = 2, 3, 4, 5, 6
+LINE_ID, LINE_TIMESTAMP_NS, LINE_EVENTS = 1, 3, 4
 EVENT_METADATA_ID, EVENT_OFFSET_PS, EVENT_DURATION_PS, EVENT_STATS = 1, 2, 3, 4
 METADATA_ID, METADATA_NAME, METADATA_DISPLAY_NAME, METADATA_STATS = 1, 2, 4, 5
 MAP_KEY, MAP_VALUE = 1, 2
@@ -238,9 +238,9 @@ def read_planes(data: bytes) -> Iterator[bytes]:
             yield _check_message(value)
 
 
-def read_plane_name(plane: bytes) -> str:
-    """A plane's name; nothing else of the plane is read."""
-    return next((_decode_text(value) for number, value in read_fields(plane) if number == PLANE_NAME), "")
+def read_name(message: bytes) -> str:
+    """The name of a plane or a line, which both have in one field; nothing else of it is read."""
+    return next((_decode_text(value) for number, value in read_fields(message) if number == NAME), "")
 
 
 def read_plane(plane: bytes) -> Plane:
@@ -252,7 +252,7 @@ def read_plane(plane: bytes) -> Plane:
     events = dict(_read_map_entry(entry) for entry in found.get(PLANE_EVENT_METADATA, ()))
     stats = dict(_read_map_entry(entry) for entry in found.get(PLANE_STAT_METADATA, ()))
     return Plane(
-        name=_decode_text(found.get(PLANE_NAME, [b""])[0]),
+        name=_decode_text(found.get(NAME, [b""])[0]),
         lines=tuple(found.get(PLANE_LINES, ())),
         events={key: _read_event_metadata(value) for key, value in events.items()},
         stat_names={
@@ -260,11 +260,6 @@ def read_plane(plane: bytes) -> Plane:
         },
         own_stats=tuple(found.get(PLANE_STATS, ())),
     )
-
-
-def read_line_name(line: bytes) -> str:
-    """A line's name."""
-    return next((_decode_text(value) for number, value in read_fields(line) if number == LINE_NAME), "")
 
 
 def read_line_events(line: bytes) -> Iterator[RawEvent]:
@@ -408,7 +403,7 @@ def read_profile(name: str, files: Iterable[tuple[str, bytes]], *, of_cpu: bool 
 def _select_planes(data: bytes, seen: list[str], of_cpu: bool) -> Iterator[bytes]:
     """The planes to read; the names of all planes are noted."""
     for plane in read_planes(data):
-        name = read_plane_name(plane)
+        name = read_name(plane)
         seen.append(name)
         if name == METADATA or (name == HOST_CPU if of_cpu else _TPU.fullmatch(name)):
             yield plane
@@ -450,29 +445,28 @@ def _read_protos(plane: Plane) -> dict[str, bytes]:
 
 def _read_device(plane: Plane) -> ProfiledDevice:
     stats = plane.stats(plane.own_stats)
-    lines = {read_line_name(line): line for line in plane.lines}
+    lines = {read_name(line): line for line in plane.lines}
     operations = {key: _read_operation(found) for key, found in plane.events.items()}
-    runs = [
-        DeviceRun(
-            program=plane.events[raw.metadata_id].name,
-            begin_ps=raw.begin_ps,
-            duration_ps=raw.duration_ps,
-            operations=(),
-        )
-        for raw in read_line_events(lines.get(RUNS, b""))
-        if raw.metadata_id in plane.events
-    ]
-    runs.sort(key=attrgetter("begin_ps"))
-    during = {
-        name: _split_by_run(runs, _read_events(lines.get(name, b""), operations)) for name in (OPERATIONS, TRANSFERS)
-    }
+    runs = sorted(
+        (raw for raw in read_line_events(lines.get(RUNS, b"")) if raw.metadata_id in plane.events),
+        key=attrgetter("begin_ps"),
+    )
+    of_runs, of_transfers = (
+        _split_by_run(runs, _read_events(lines.get(name, b""), operations)) for name in (OPERATIONS, TRANSFERS)
+    )
     return ProfiledDevice(
         name=plane.name,
         kind=str(stats.get("device_type_string", "")),
         chip_id=_read_chip_id(stats.get("core_details")),
         runs=tuple(
-            replace(run, operations=tuple(during[OPERATIONS][index]), transfers=tuple(during[TRANSFERS][index]))
-            for index, run in enumerate(runs)
+            DeviceRun(
+                program=plane.events[raw.metadata_id].name,
+                begin_ps=raw.begin_ps,
+                duration_ps=raw.duration_ps,
+                operations=tuple(operations_of_run),
+                transfers=tuple(transfers),
+            )
+            for raw, operations_of_run, transfers in zip(runs, of_runs, of_transfers, strict=True)
         ),
         stats=tuple((name, str(stats[name])) for name in READ_BACK if name in stats),
     )
@@ -492,7 +486,7 @@ def _read_events(line: bytes, operations: Mapping[int, ProfiledOperation]) -> It
             yield ProfileEvent(operation, raw.begin_ps, raw.duration_ps)
 
 
-def _split_by_run(runs: Sequence[DeviceRun], events: Iterable[ProfileEvent]) -> list[list[ProfileEvent]]:
+def _split_by_run(runs: Sequence[RawEvent], events: Iterable[ProfileEvent]) -> list[list[ProfileEvent]]:
     """The events of each run; those outside all runs are left out."""
     found: list[list[ProfileEvent]] = [[] for _ in runs]
     begins = [run.begin_ps for run in runs]
@@ -560,7 +554,7 @@ class _PlaneWriter:
     """
 
     def __init__(self, name: str) -> None:
-        self._fields: list[_Field] = [(PLANE_NAME, name)]
+        self._fields: list[_Field] = [(NAME, name)]
         self._operations: dict[tuple[ProfiledOperation, str], int] = {}
         self._stats: dict[str, int] = {}
 
@@ -570,16 +564,10 @@ class _PlaneWriter:
 
     def add_line(self, name: str, events: Iterable[tuple[ProfileEvent, str]]) -> None:
         """Writes events, each with its program, on a separate line."""
-        line: list[_Field] = [(LINE_ID, len(self._fields)), (LINE_NAME, name)]
+        line: list[_Field] = [(LINE_ID, len(self._fields)), (NAME, name)]
         for (operation, begin_ps, duration_ps), program in events:
-            found = (
-                (
-                    EVENT_METADATA_ID,
-                    self._operations.setdefault((operation, program), len(self._operations) + 1),
-                ),
-                (EVENT_OFFSET_PS, begin_ps),
-                (EVENT_DURATION_PS, duration_ps),
-            )
+            number = self._operations.setdefault((operation, program), len(self._operations) + 1)
+            found = ((EVENT_METADATA_ID, number), (EVENT_OFFSET_PS, begin_ps), (EVENT_DURATION_PS, duration_ps))
             line.append((LINE_EVENTS, encode_message(found)))
         self._fields.append((PLANE_LINES, encode_message(line)))
 
@@ -588,8 +576,10 @@ class _PlaneWriter:
         row: list[_Field] = [(METADATA_ID, number), (METADATA_NAME, name)]
         row += [(METADATA_DISPLAY_NAME, display_name)] if display_name else []
         row += [(METADATA_STATS, self._stat(*stat)) for stat in stats]
-        entry = encode_message([(MAP_KEY, number), (MAP_VALUE, encode_message(row))])
-        self._fields.append((PLANE_EVENT_METADATA, entry))
+        self._add_entry(PLANE_EVENT_METADATA, number, row)
+
+    def _add_entry(self, table: int, number: int, row: Iterable[_Field]) -> None:
+        self._fields.append((table, encode_message([(MAP_KEY, number), (MAP_VALUE, encode_message(row))])))
 
     def written(self) -> bytes:
         """The plane with its tables."""
@@ -599,9 +589,7 @@ class _PlaneWriter:
             name = operation.text or operation.name
             self.add_row(number, name, operation.name if of_program is not None else "", stats)
         for name, number in self._stats.items():
-            row = encode_message([(METADATA_ID, number), (METADATA_NAME, name)])
-            entry = encode_message([(MAP_KEY, number), (MAP_VALUE, row)])
-            self._fields.append((PLANE_STAT_METADATA, entry))
+            self._add_entry(PLANE_STAT_METADATA, number, [(METADATA_ID, number), (METADATA_NAME, name)])
         return encode_message(self._fields)
 
     def _stat(self, name: str, value: int | float | str | bytes) -> bytes:
@@ -609,12 +597,7 @@ class _PlaneWriter:
         return encode_message([(STAT_METADATA_ID, number), (_KINDS[type(value)], value)])
 
 
-_KINDS: Mapping[type, int] = {
-    int: STAT_UINT64,
-    float: STAT_DOUBLE,
-    str: STAT_TEXT,
-    bytes: STAT_BYTES,
-}
+_KINDS: Mapping[type, int] = {int: STAT_UINT64, float: STAT_DOUBLE, str: STAT_TEXT, bytes: STAT_BYTES}
 
 
 def write_xspace(profile: Profile) -> bytes:

@@ -8,7 +8,7 @@ from hloscope.base.errors import Either, say
 from hloscope.base.units import format_bytes
 from hloscope.model.capture import ValueSharding, format_spec
 from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
-from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Space
+from hloscope.search.space import DROPPED, KEPT, ArrayGroup
 from hloscope.search.suggesting import CompiledPoint, Search, SearchResult, follows_axes
 from hloscope.search.trials import compute_gain, is_worthwhile
 
@@ -26,7 +26,6 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
     slice_name = search.slice_name
     possible = [each for each in found.compiled if each is not own and not search.is_impossible(each)]
     front = _find_front(own, possible)
-    held = _find_held_results(own.space)
     return Suggestions(
         target=target,
         slice=slice_name,
@@ -34,7 +33,7 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
         own=_make_suggestion(search, own, own),
         front=tuple(_make_suggestion(search, each, own) for each in front),
         freed_gain=_compute_freed_gain(found, front),
-        freed=held,
+        freed=tuple(leaf.array.name for leaf in own.space.held_results),
         space=found.space_size,
         ranked=found.ranked,
         compiled=len(found.compiled),
@@ -50,13 +49,14 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
 
 def _find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
     """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
-    fitting = [each for each in found if each.fits and each.figures is not None and each.figures.step_us is not None]
+    fitting = [each for each in found if each.fits and each.figures.step_us is not None]
     if not fitting:
         return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
     front: list[CompiledPoint] = []
     for each in sorted(fitting, key=lambda each: (each.order, _find_simplicity(each))):
         least = min((_find_hbm(other) for other in front), default=float("inf"))
-        own_hbm = _find_hbm(own) if own.fits and not _is_faster(each, own) else float("inf")
+        is_faster = (compute_gain(own.figures, each.figures) or 0.0) > 0
+        own_hbm = _find_hbm(own) if own.fits and not is_faster else float("inf")
         if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
             front.append(each)
     return front[:_MOST]
@@ -68,46 +68,29 @@ def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
 
 
 def _find_hbm(found: CompiledPoint) -> float:
-    figures = found.figures
-    return float("inf") if figures is None or figures.hbm_bytes is None else float(figures.hbm_bytes)
-
-
-def _is_faster(found: CompiledPoint, own: CompiledPoint) -> bool:
-    if found.figures is None or own.figures is None:
-        return False
-    return (compute_gain(own.figures, found.figures) or 0.0) > 0
+    return float("inf") if found.figures.hbm_bytes is None else float(found.figures.hbm_bytes)
 
 
 def _compute_freed_gain(found: SearchResult, front: Sequence[CompiledPoint]) -> float | None:
     freed = found.freed
     best = min([found.own, *front], key=lambda each: each.order)
-    if freed is None or freed.figures is None or best.figures is None or not freed.fits:
+    if freed is None or not freed.fits:
         return None
     gained = compute_gain(best.figures, freed.figures)
     return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
-
-
-def _find_held_results(space: Space) -> tuple[str, ...]:
-    """The results that keep their requested sharding and do not follow an argument."""
-    freed = {leaf.index for part in space.parts if part.is_result for leaf in part.leaves}
-    asked = (leaf for leaf in space.leaves.results if leaf.asked is not None)
-    free = (leaf for leaf in asked if leaf.index not in freed and leaf.index not in space.leaves.replaces)
-    return tuple(leaf.array.name for leaf in free)
 
 
 def _find_recipe_times(search: Search, found: Sequence[CompiledPoint]) -> dict[str, float]:
     best: dict[str, float] = {}
     for each in sorted((each for each in found if each.fits), key=lambda each: each.order):
         name = search.recipe_of(each.point)
-        if name is not None and each.figures is not None and each.figures.step_us is not None:
+        if name is not None and each.figures.step_us is not None:
             best.setdefault(name, each.figures.step_us)
     return best
 
 
 def _make_suggestion(search: Search, found: CompiledPoint, own: CompiledPoint) -> Suggestion:
     figures, before = found.figures, own.figures
-    assert figures is not None
-    assert before is not None
     is_own = found is own
     if is_own:
         is_worth_it, gained = False, None

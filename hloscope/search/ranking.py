@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, islice, product
 from math import lcm, prod
@@ -27,6 +27,7 @@ from hloscope.model.reason import AskedBy, Operation, Reason, ReasonKind
 from hloscope.search.space import ProgramLeaf, ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.tpu.slices import Slice
+from hloscope.why.reshards import known_sharding
 from hloscope.why.shardings import to_frames
 from hloscope.why.shardy_graph import LOOP_BODY, ShardyGraph, is_written
 
@@ -53,18 +54,18 @@ def find_candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int])
     """
     if captured.compiled.shardy is None or reason.kind in _WITHOUT_CHANGES:
         return ()
-    thinker = _CandidateFinder(captured, captured.compiled.shardy, reason)
-    ways: tuple[Callable[[], Iterable[Resharding | None]], ...] = (
-        thinker.constraints,
-        thinker.results,
-        thinker.conflicts,
-        thinker.carries,
-        lambda: thinker.padded(sizes),
-        thinker.arguments,
-        thinker.results_and_arguments,
-        thinker.scattered,
+    finder = _CandidateFinder(captured, captured.compiled.shardy, reason)
+    ways = (
+        finder.constraints(),
+        finder.results(),
+        finder.conflicts(),
+        finder.carries(),
+        finder.padded(sizes),
+        finder.arguments(),
+        finder.results_and_arguments(),
+        finder.scattered(),
     )
-    found = dict.fromkeys(change for change in chain.from_iterable(way() for way in ways) if change is not None)
+    found = dict.fromkeys(change for change in chain.from_iterable(ways) if change is not None)
     return tuple(islice(found, MOST_CANDIDATES))
 
 
@@ -185,7 +186,7 @@ class _CandidateFinder:
             yield self._edited([op for ops in lines if _format_place(ops[0]) == place for op in ops], None)
         for ops in lines:
             asked = self._asks(ops[0])
-            held = {self._sharding(self._graph.unmoved(self._graph.value(op.operands[0]))) for op in ops}
+            held = {known_sharding(self._graph.unmoved(self._graph.value(op.operands[0]))) for op in ops}
             for sharding in held:
                 if sharding != asked:
                     yield self._edited(ops, sharding)
@@ -243,8 +244,8 @@ class _CandidateFinder:
                 value = self._graph.unmoved(self._graph.value(operand))
                 for index, mapping in sides:
                     other = self._graph.unmoved(self._graph.value(index))
-                    projected = self._projected(self._sharding(other), mapping, rule.operands[number], value)
-                    if index != operand and projected is not None and projected != self._sharding(value):
+                    projected = self._projected(known_sharding(other), mapping, rule.operands[number], value)
+                    if index != operand and projected is not None and projected != known_sharding(value):
                         yield from self._operand_as(op, number, value, projected)
 
     def _operand_as(
@@ -278,7 +279,7 @@ class _CandidateFinder:
                 seen = [value for value in inside if value.number == number]
                 if returned is not None and number < len(returned.operands):
                     seen.append(self._graph.unmoved(self._graph.value(returned.operands[number])))
-                for sharding in dict.fromkeys(map(self._sharding, seen)):
+                for sharding in dict.fromkeys(map(known_sharding, seen)):
                     if sharding != leaf.sharding:
                         yield self._with_alike(leaf, sharding)
 
@@ -287,7 +288,7 @@ class _CandidateFinder:
         for leaf in self._own_arguments():
             for sharding in self._leaves.layouts(leaf, self._axes):
                 yield self._with_alike(leaf, sharding)
-                yield self._alone(leaf, sharding)
+                yield self._leaves.change([(leaf, sharding)])
 
     def scattered(self) -> Iterator[Resharding | None]:
         """A result of sums, sharded by the axes of these sums."""
@@ -305,18 +306,14 @@ class _CandidateFinder:
                 devices = prod(self._mesh.get(axis, 1) for axis in axes)
                 if size % devices:
                     uneven[size] = lcm(uneven.get(size, 1), devices)
+        arrays = [leaf.array for leaf in self._leaves.arguments]
+        used = {letter for array in arrays for letter in array.letters or ()}
         for size, devices in uneven.items():
-            letters = [letter for letter, value in sizes.items() if value == size and self._has_letter(letter)]
+            letters = [letter for letter, value in sizes.items() if value == size and letter in used]
             name = letters[0] if len(letters) == 1 else str(size)
             larger = -(-size // devices) * devices
-            if len(letters) <= 1 and (letters or self._has_size(size)):
+            if len(letters) <= 1 and (letters or any(size in array.global_shape for array in arrays)):
                 yield Resharding(sizes=(SizeChange(name=name, before=size, after=larger),))
-
-    def _has_letter(self, letter: str) -> bool:
-        return any(letter in (leaf.array.letters or ()) for leaf in self._leaves.arguments)
-
-    def _has_size(self, size: int) -> bool:
-        return any(size in leaf.array.global_shape for leaf in self._leaves.arguments)
 
     # Helpers.
 
@@ -325,19 +322,12 @@ class _CandidateFinder:
         alike = {other.index: other for same in self._leaves.alike(leaf) for other in self._leaves.states_of(same)}
         return self._leaves.change([(other, sharding) for other in (alike | {leaf.index: leaf}).values()])
 
-    def _alone(self, leaf: ProgramLeaf, sharding: ValueSharding) -> Resharding | None:
-        return self._leaves.change([(leaf, sharding)])
-
     def _edited(self, ops: Sequence[ShardyOp], sharding: ValueSharding | None) -> Resharding | None:
         place = _format_place(ops[0])
         if place is None:
             return None
         edits = dict.fromkeys(ConstraintEdit(operation=op.identity[-1], sharding=sharding) for op in ops)
         return Resharding(constraints=(ConstraintChange(edits=tuple(edits), place=place, before=self._asks(ops[0])),))
-
-    def _sharding(self, value: ShardyValue) -> ValueSharding:
-        said = value.sharding
-        return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
 
     def _named(self, value: ShardyValue) -> str:
         tensors = (self._reason.moved, *self._reason.operands)
@@ -400,18 +390,23 @@ def rank_changes(subject: SearchSubject, changes: Sequence[Resharding], seconds:
         changes: The changes, the most direct first; this order breaks ties.
         seconds: Time limit of all trials.
     """
-    lowered = subject.lowered
     until = monotonic() + _SHARE * seconds
-    module = lowered.bytecode
-    as_it_is, *singles = _estimate_times(subject, module, (Resharding(), *changes), until)
+    module, rates = subject.lowered.bytecode, find_rates(subject.lowered.slice)
+
+    def estimate(some: Sequence[Resharding]) -> list[float | None]:
+        """The estimated time of each change; None if it cannot be propagated, or not in time."""
+        found = estimate_changes(subject, some, until, module)
+        return [None if estimate is None else estimate.time_us(rates) for estimate in found]
+
+    as_it_is, *singles = estimate((Resharding(), *changes))
     found: dict[Resharding, float | None] = dict(zip(changes, singles, strict=True))
     best = [change for change in _sort_by_estimate(found) if found[change] is not None]
     best.sort(key=lambda change: not change.sizes)  # what is padded may need a partner
     more = combine_pairs(best, found)[: MOST_CANDIDATES - len(found)]
-    found.update(zip(more, _estimate_times(subject, module, more, until), strict=True))
+    found.update(zip(more, estimate(more), strict=True))
     two = _find_better_pairs(found, set(more))
     more = combine_triples(two, best, found)
-    found.update(zip(more, _estimate_times(subject, module, more, until), strict=True))
+    found.update(zip(more, estimate(more), strict=True))
 
     def is_late(change: Resharding) -> bool:
         """Returns whether it asks for nothing that is not so already, likely, or nothing is known of it."""
@@ -441,15 +436,6 @@ def _sort_by_estimate(found: dict[Resharding, float | None]) -> list[Resharding]
         return time is None, float(f"{shown:.2g}"), change.asks, change.widened, change.parts, order[change]
 
     return sorted(found, key=key)
-
-
-def _estimate_times(
-    subject: SearchSubject, module: bytes, changes: Sequence[Resharding], until: float
-) -> list[float | None]:
-    """The estimated time of each change; None if it cannot be propagated, or not in time."""
-    rates = find_rates(subject.lowered.slice)
-    found = estimate_changes(subject, changes, until, module)
-    return [None if estimate is None else estimate.time_us(rates) for estimate in found]
 
 
 def estimate_changes(
@@ -553,8 +539,7 @@ def is_explicit(lowered: Lowered) -> bool:
 def find_rates(chosen: Slice) -> Rates:
     """The rates of one device of a slice; it sends along one axis, in both directions if that axis is closed."""
     chip = chosen.chip
-    if chip is None:
-        return Rates(link_bytes=1e11, memory_bytes=1e12, flops=2e14)
+    assert chip is not None  # without times, no change is ranked
     ways = 2 if any(chosen.wraparound()) else 1
     return Rates(
         link_bytes=chip.ici_bytes_per_s * ways / chip.devices_per_chip,

@@ -102,10 +102,6 @@ class Recipes:
         return self._ranked(of_data=True)
 
     @cached_property
-    def _of_weights(self) -> list[DimensionClass]:
-        return self._ranked(of_data=False)
-
-    @cached_property
     def _batched(self) -> frozenset[DimensionClass]:
         """Classes that a matmul has in a weight, in the other operand and in its result, such as experts."""
         found: set[DimensionClass] = set()
@@ -129,7 +125,7 @@ class Recipes:
     def _ways(self) -> list[AxisUse]:
         """The uses of an axis, plain ones first: of the batch, then of weights, then of both."""
         data = [None, *self._of_data[:_MOST_OF_DATA]]
-        weights = [None, *self._of_weights[:_MOST_OF_WEIGHTS]]
+        weights = [None, *self._ranked(of_data=False)[:_MOST_OF_WEIGHTS]]
         found = [
             (first + second, AxisUse(data=data[first], weights=weights[second]))
             for first, second in product(range(len(data)), range(len(weights)))
@@ -182,19 +178,6 @@ class Recipes:
                 if found is not None and dimension == found and size % cut == 0:
                     cuts[number].append(axis)
                     return
-
-    def name_of(self, point: Point) -> str | None:
-        """The name of a point's recipe, or None."""
-        return self._names.get((point.mesh, point.specs))
-
-    @cached_property
-    def _names(self) -> dict[tuple[tuple[int, ...], object], str]:
-        found: dict[tuple[tuple[int, ...], object], str] = {}
-        for recipe in self.all():
-            key = (recipe.point.mesh, recipe.point.specs)
-            if key not in found or len(recipe.name) < len(found[key]):
-                found[key] = recipe.name
-        return found
 
     def _name(self, chosen: Sequence[AxisUse]) -> str:
         """The name of a recipe: `data parallel over X, tensor parallel over Y`; axes with the same use are combined."""

@@ -17,6 +17,7 @@ from hloscope.compile.compiling import make_array_records
 from hloscope.compile.lowering import Lowered
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, LeafChange, Resharding
 from hloscope.model.capture import CapturedArray, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
+from hloscope.why.reshards import known_sharding
 from hloscope.why.shardy_graph import DimensionClass, Dimensions, ShardyGraph, is_written
 
 # ---- A program's arguments and results: their shardings, which of them belong together, and replaced arguments
@@ -82,8 +83,11 @@ class ProgramLeaves:
             return ()
         of = dict(zip(used, values[len(values) - len(used) :], strict=True))  # tokens of ordered effects come first
         return tuple(
-            ProgramLeaf(index=index, array=array, sharding=_find_sharding(of.get(index)), value=of.get(index))
+            ProgramLeaf(
+                index=index, array=array, sharding=None if value is None else known_sharding(value), value=value
+            )
             for index, array in enumerate(arrays)
+            for value in [of.get(index)]
         )
 
     @cached_property
@@ -100,8 +104,8 @@ class ProgramLeaves:
             ProgramLeaf(
                 index=index,
                 array=array,
-                sharding=_find_sharding(value),
-                computed=_find_sharding(self._graph.unmoved(value)),
+                sharding=known_sharding(value),
+                computed=known_sharding(self._graph.unmoved(value)),
                 value=value,
             )
             for index, (array, value) in enumerate(zip(arrays, values, strict=True))
@@ -259,14 +263,6 @@ def _make_leaf_change(
     leaf: ProgramLeaf, after: ValueSharding | None, before: ValueSharding | None, replaces: int | None = None
 ) -> LeafChange:
     return LeafChange(index=leaf.index, name=leaf.array.name, before=before, after=after, replaces=replaces)
-
-
-def _find_sharding(value: ShardyValue | None) -> ValueSharding | None:
-    """A value's sharding; replicated if Shardy does not give one."""
-    if value is None:
-        return None
-    said = value.sharding
-    return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
 
 
 def _have_same_type(one: ProgramLeaf, other: ProgramLeaf) -> bool:
@@ -529,10 +525,15 @@ class Space:
             return Resharding(constraints=edits) if edits and self.is_own(point) else None
         return replace(found, constraints=edits)
 
+    @property
+    def held_results(self) -> tuple[ProgramLeaf, ...]:
+        """The results that keep their requested sharding and do not follow an argument."""
+        freed = {leaf.index for part in self.parts if part.is_result for leaf in part.leaves} | {*self.leaves.replaces}
+        return tuple(leaf for leaf in self.leaves.results if leaf.asked is not None and leaf.index not in freed)
+
     def freed(self, point: Point) -> Resharding | None:
         """The change to a point with all results open that keep their requested sharding; None without such results."""
-        held = {leaf.index for part in self.parts if part.is_result for leaf in part.leaves} | {*self.leaves.replaces}
-        kept = [leaf for leaf in self.leaves.results if leaf.asked is not None and leaf.index not in held]
+        kept = self.held_results
         arguments = [
             (leaf, spec)
             for part, spec in zip(self.parts, point.specs, strict=True)

@@ -13,7 +13,7 @@ from math import erf, log, pi, prod, sqrt
 from random import Random
 from threading import Timer
 from time import monotonic
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from hloscope.base.errors import HloscopeError, TimeLimitError
 from hloscope.base.units import pluralize
 from hloscope.compile.compiling import PendingCompile, prepare_compile
-from hloscope.compile.estimates import Estimate, Rates
+from hloscope.compile.estimates import Estimate
 from hloscope.compile.lowering import lower_changed
 from hloscope.compile.sharding_change import Resharding
+from hloscope.compile.step import order_devices
 from hloscope.model.capture import DeviceLayout
 from hloscope.model.trial import Figures
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
@@ -52,6 +53,7 @@ _LIKELY_OFF = 1.0
 """The likely relative error of a part of an estimate."""
 
 Array = NDArray[np.float64]
+
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -153,19 +155,6 @@ class Differences:
 # ---- orders of a slice's devices in a mesh: that of `jax.make_mesh`, and others that may be better
 
 
-@dataclass(frozen=True, slots=True)
-class _MeshUtilsDevice:
-    """A device with the attributes that `jax.experimental.mesh_utils` reads."""
-
-    id: int
-    coords: tuple[int, int, int]
-    core_on_chip: int
-    device_kind: str
-    platform: str = "tpu"
-    process_index: int = 0
-    slice_index: int = 0
-
-
 def follows_axes(chosen: Slice, mesh_shape: Sequence[int]) -> bool:
     """Returns whether `jax.make_mesh` lays a mesh over a slice without splitting an axis of the slice."""
     return _find_default_order(chosen, mesh_shape) is not None
@@ -188,21 +177,14 @@ def find_device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tup
 
 def _find_default_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
     """The order of `jax.make_mesh`; None if it refuses the mesh."""
-    from jax.experimental import mesh_utils
-
     assert chosen.chip is not None
-    kind = chosen.chip.device_kind
-    devices: list[Any] = [
-        _MeshUtilsDevice(place, known.coords, known.core_on_chip, kind)
+    of_all = {"device_kind": chosen.chip.device_kind, "platform": "tpu", "process_index": 0, "slice_index": 0}
+    devices = [
+        SimpleNamespace(id=place, coords=known.coords, core_on_chip=known.core_on_chip, **of_all)
         for place, known in enumerate(list_devices(chosen))
     ]
-    if prod(mesh_shape) != len(devices):
-        return None
-    try:
-        made = mesh_utils.create_device_mesh(list(mesh_shape), devices=devices)
-    except (NotImplementedError, ValueError, AssertionError):
-        return None
-    return tuple(device.id for device in made.flat)
+    ordered = order_devices(mesh_shape, devices) if prod(mesh_shape) == len(devices) else None
+    return None if ordered is None else tuple(device.id for device in ordered)
 
 
 def _make_winding_order(known: Sequence[SliceDevice]) -> tuple[int, ...]:
@@ -238,8 +220,8 @@ _RANKED_OPERATIONS = 400_000
 _MOST_TRACED = 60
 _FAMILIES = 10
 _SHARE_RANKING = 0.4
-_SHARE_OF_RANKINGS = 0.25
-"""The share of the first compiles that rankings fill, if recipes do not."""
+_SHARE_OF_RANKING = 0.25
+"""The share of the first compiles that the ranking fills, if recipes do not."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
 _LITTLE = 0.05
 """The share of the step below which waiting for others makes another order of the devices useless."""
@@ -268,24 +250,24 @@ class CompiledPoint:
         space: The mesh that it is on.
         point: The point.
         change: The change to the program; None for the program as written.
-        figures: Its cost; None if it could not be compiled.
+        figures: Its cost.
     """
 
     space: Space
     point: Point
     change: Resharding | None
-    figures: Figures | None
+    figures: Figures
 
     @property
     def fits(self) -> bool:
         """True if it fits in memory."""
-        return self.figures is not None and DOES_NOT_FIT not in self.figures.unknown
+        return DOES_NOT_FIT not in self.figures.unknown
 
     @property
     def order(self) -> tuple[bool, float]:
         """The sort key, best first: points that fit, by time; then points that do not, by memory."""
         figures = self.figures
-        if figures is None or figures.step_us is None:
+        if figures.step_us is None:
             return True, float("inf")
         return (False, figures.step_us) if self.fits else (True, float(figures.hbm_bytes or 0))
 
@@ -298,7 +280,7 @@ class SearchResult:
         own: The program as written.
         compiled: The compiled points in order, including the program as written.
         ranked: Number of points ranked with Shardy.
-        space_size: Number of points; None if not counted.
+        space_size: Number of points.
         failures: Compiles that failed, by the compiler's reason.
         stopped: Why it ended early; None if it did not.
         freed: The best point with all result shardings left open, which shows what freeing results would gain.
@@ -342,11 +324,15 @@ class Search:
     ) -> None:
         self._subjects, self._effort, self._stage = subjects, effort, stage
         self._random = Random(effort.seed)
-        self._rates: Rates = find_rates(subjects[0][0].lowered.slice)
+        chip = subjects[0][0].lowered.slice.chip
+        assert chip is not None  # only TPU slices are searched
+        self._chip, self._rates = chip, find_rates(subjects[0][0].lowered.slice)
         self._space_of = {tuple(space.mesh.values()): (subject, space) for subject, space in subjects}
         self._estimates: dict[Point, Estimate | None] = {}
         self._recipes: dict[Point, Recipe] = {}
         self._begun = monotonic() if begun is None else begun
+        seconds = float("inf") if effort.seconds is None else effort.seconds
+        self._until, self._ranked_until = self._begun + seconds, self._begun + _SHARE_RANKING * seconds
         subject, space = subjects[0]
         own = CompiledPoint(
             space=space, point=space.own, change=None, figures=read_figures(subject.analysis, subject.captured)
@@ -378,13 +364,9 @@ class Search:
 
     def recipe_of(self, point: Point) -> str | None:
         """The name of a point's recipe, or None."""
-        known = self._recipes.get(point)
-        if known is not None:
-            return known.name
-        alike = (
-            recipe for other, recipe in self._recipes.items() if (other.mesh, other.specs) == (point.mesh, point.specs)
-        )
-        return next((recipe.name for recipe in alike), None)
+        known, specs = self._recipes.get(point), (point.mesh, point.specs)
+        alike = (recipe for other, recipe in self._recipes.items() if (other.mesh, other.specs) == specs)
+        return next((recipe.name for recipe in (known, *alike) if recipe is not None), None)
 
     @property
     def slice_name(self) -> str:
@@ -393,7 +375,7 @@ class Search:
 
     def is_impossible(self, found: CompiledPoint) -> bool:
         """Returns whether a price is below the time of the program's matmuls at the chips' peak, so it is wrong."""
-        step_us = None if found.figures is None else found.figures.step_us
+        step_us = found.figures.step_us
         least_us = self._least_us(found)
         return least_us is not None and step_us is not None and found is not self.found.own and step_us < least_us
 
@@ -404,25 +386,15 @@ class Search:
 
     def _least_us(self, found: CompiledPoint) -> float | None:
         own = self._estimates.get(self.found.own.point)
-        chip = self._subjects[0][0].lowered.slice.chip
-        if own is None or chip is None:
+        if own is None:
             return None
+        chip, devices = self._chip, prod(found.space.mesh.values())
         peak = max(chip.bf16_flops_per_s, chip.int8_ops_per_s or 0.0, chip.f8_flops_per_s or 0.0)
-        devices = prod(found.space.mesh.values())
         return 1e6 * own.whole_flops / devices / (peak / chip.devices_per_chip)
 
     @property
     def _left(self) -> int:
         return self._effort.candidates - len(self.found.compiled) - self.found.failures.total() + 1
-
-    @property
-    def _until(self) -> float:
-        return float("inf") if self._effort.seconds is None else self._begun + self._effort.seconds
-
-    @property
-    def _ranked_until(self) -> float:
-        seconds = self._effort.seconds
-        return float("inf") if seconds is None else self._begun + _SHARE_RANKING * seconds
 
     # ---- ranking
 
@@ -437,11 +409,11 @@ class Search:
             if space.size <= share:
                 self._rank(subject, space, space.everything())
                 continue
-            while self._ranked_on(space) < share:
-                before = self._ranked_on(space)
+            while len(self._on(space)) < share:
+                before = len(self._on(space))
                 best = sorted(self._on(space), key=self._promise)[: _ROUND // 2]
                 self._rank(subject, space, self._around(space, best, share - before))
-                if self._ranked_on(space) == before:
+                if len(self._on(space)) == before:
                     break
 
     @property
@@ -451,9 +423,6 @@ class Search:
         if is_explicit(self._subjects[0][0].lowered):
             return _MOST_TRACED
         return min(_MOST_RANKED, max(_LEAST_RANKED, _RANKED_OPERATIONS // max(operations, 1)))
-
-    def _ranked_on(self, space: Space) -> int:
-        return len(self._on(space))
 
     def _on(self, space: Space) -> list[Point]:
         mesh = tuple(space.mesh.values())
@@ -484,16 +453,12 @@ class Search:
         found = (self._estimates[point] for point in points)
         return np.array([estimate.parts_us(self._rates) for estimate in found if estimate is not None])
 
-    def _moved(self, point: Point) -> tuple[float, float]:
-        estimate = self._estimates[point]
-        return (float("inf"), 0.0) if estimate is None else (estimate.moved_bytes, estimate.step_us(self._rates))
-
     # ---- what is compiled
 
     def _shortlist(self) -> list[Point]:
-        """The best of each kind of recipe, and the best by two rankings in turn: total time, and moved bytes.
+        """The best of each kind of recipe, and the best of the ranking.
 
-        Rankings fill at most an eighth: their first points differ little, and so reveal little.
+        The ranking fills at most an eighth: its first points differ little, and so reveal little.
         """
         most = max(self._left // 2, 1)
         ranked = {point: None for point, estimate in self._estimates.items() if estimate is not None}
@@ -501,21 +466,19 @@ class Search:
         for point in sorted((point for point in self._recipes if point in ranked), key=self._promise):
             families.setdefault(_strip_axes(self._recipes[point].name), point)
         chosen = dict.fromkeys(list(families.values())[:_FAMILIES])
-        whole, moved = sorted(ranked, key=self._promise), sorted(ranked, key=self._moved)
-        for first, second in zip(whole, moved, strict=True):
-            if len(chosen) >= most * _SHARE_OF_RANKINGS:
+        for point in sorted(ranked, key=self._promise):
+            if len(chosen) >= most * _SHARE_OF_RANKING:
                 break
-            chosen.update(dict.fromkeys((first, second)))
+            chosen[point] = None
         return [point for point in chosen if point not in self._done][:most]
 
     def _promising(self, count: int) -> list[Point]:
-        """The points with the largest expected gain, given the compiled ones; each as if the last were confirmed."""
+        """The points with the least expected time, given the compiled ones; those that likely fit in memory first."""
         known = [
             found
             for found in self.found.compiled
-            if self._estimates.get(found.point) is not None and found.figures is not None and found.figures.step_us
+            if self._estimates.get(found.point) is not None and found.figures.step_us
         ]
-        self._rank_near(known)
         pool = sorted(
             (point for point, estimate in self._estimates.items() if estimate is not None and point not in self._done),
             key=self._promise,
@@ -525,12 +488,12 @@ class Search:
         columns = Differences(point.traits for point in (*(found.point for found in known), *pool))
         compiled = columns.rows([found.point.traits for found in known])
         waiting = columns.rows([point.traits for point in pool])
-        steps = np.array([found.figures.step_us for found in known if found.figures is not None], dtype=np.float64)
+        steps = np.array([found.figures.step_us for found in known], dtype=np.float64)
         parts = self._parts([found.point for found in known])
         factors = calibrate_parts(parts, steps)
         promised, promises = parts @ factors, self._parts(pool) @ factors
         fitting = [step for step, found in zip(steps, known, strict=True) if found.fits]
-        best, fits = log(min(fitting, default=max(steps))), np.array([self._likely_fits(point) for point in pool])
+        best, fits = log(min(fitting, default=max(steps))), np.where(self._is_too_large(pool), 0.02, 1.0)
         chosen: list[int] = []
         for _ in range(min(count, len(pool))):
             model = Surrogate(columns.between(compiled, compiled), promised, steps)
@@ -545,31 +508,15 @@ class Search:
             promised, steps = np.append(promised, promises[at]), np.append(steps, np.exp(means[at]))
         return [pool[at] for at in chosen]
 
-    def _rank_near(self, known: Sequence[CompiledPoint]) -> None:
-        """Ranks the neighbors of the best compiled points, if not all points are ranked."""
-        for found in sorted(known, key=lambda found: found.order)[:2]:
-            subject, space = self._space_of[found.point.mesh]
-            if space.size > self._most // len(self._subjects):
-                self._rank(subject, space, self._around(space, [found.point], self._most // 4))
-
-    def _likely_fits(self, point: Point) -> float:
-        """The probability that a point fits in memory: its arguments must, with the overhead of the compiled points."""
-        _, space = self._space_of[point.mesh]
-        room = self._capacity
-        if room is None:
-            return 1.0
+    def _is_too_large(self, points: Sequence[Point]) -> list[bool]:
+        """For each point, whether memory is too small for its arguments and the overhead of the compiled points."""
         beside = [
             found.figures.hbm_bytes - found.space.argument_bytes(found.point)
             for found in self.found.compiled
-            if found.figures is not None and found.figures.hbm_bytes is not None
+            if found.figures.hbm_bytes is not None
         ]
-        needed = space.argument_bytes(point) + (min(beside) if beside else 0)
-        return 1.0 if needed <= room else 0.02
-
-    @property
-    def _capacity(self) -> int | None:
-        chip = self._subjects[0][0].lowered.slice.chip
-        return None if chip is None else chip.hbm_bytes // chip.devices_per_chip
+        room = self._chip.hbm_bytes // self._chip.devices_per_chip - min(beside, default=0)
+        return [self._space_of[point.mesh][1].argument_bytes(point) > room for point in points]
 
     def _compile(self, points: Sequence[Point]) -> None:
         """Compiles points in parallel, and records them in order."""
@@ -623,7 +570,7 @@ class Search:
     ) -> None:
         """Records the cost of a point, or that it could not be compiled."""
         best = self.found.best.figures
-        shown = "" if best is None or best.step_us is None else f", best so far {best.step_words}"
+        shown = "" if best.step_us is None else f", best so far {best.step_words}"
         self._stage(f"compiled {len(self.found.compiled) - 1} of {self._effort.candidates}{shown}")
         try:
             figures = _collect_figures(kept, pending)
@@ -642,7 +589,7 @@ class Search:
         subject, _ = self._space_of[best.point.mesh]
         figures, facts = best.figures, subject.lowered.facts
         is_asked = isinstance(facts.mesh, Mapping) and not facts.dcn and subject.lowered.layout is None
-        if figures is None or not is_asked or (figures.exposed_us or 0.0) < _LITTLE * (figures.step_us or 0.0):
+        if not is_asked or (figures.exposed_us or 0.0) < _LITTLE * (figures.step_us or 0.0):
             return
         orders = find_device_orders(subject.lowered.slice, best.point.mesh)
         self._compile([replace(best.point, order=order) for order in orders])

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from hloscope.base.documents import text_of
 from hloscope.base.store import Store
@@ -16,6 +16,8 @@ from hloscope.compile.lowering import Lowered
 from hloscope.model import Analysis, Collective, Collectives
 from hloscope.model.capture import Capture, attach_evidence, find_evidence
 from hloscope.model.trial import Figures, Trials
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class TrialCache:
     def __init__(self, store: Store | None, kept: CachedCompile | None, collective: Collective) -> None:
         self._store, self._key = None if kept is None else store, ""
         if kept is not None:
-            self._key = " ".join((_FORM, kept.key, _find_places_hash(kept), collective.computation, collective.name))
+            self._key = " ".join((_FORM, kept.key, _hash_places(kept.places), collective.computation, collective.name))
 
     @property
     def known(self) -> Trials | None:
@@ -91,15 +93,7 @@ class TrialCache:
         return entry.trials if entry is not None and entry.trials.trials else None
 
     def _entry(self) -> _TrialEntry | None:
-        import msgspec
-
-        body = None if self._store is None else self._store.get(_KIND, self._key)
-        if body is None:
-            return None
-        try:
-            return msgspec.json.decode(body, type=_TrialEntry)
-        except msgspec.DecodeError:
-            return None
+        return None if self._store is None else _read_entry(self._store, _KIND, self._key, _TrialEntry)
 
     def get(self, limits: TrialLimits) -> Trials | None:
         """Complete trials with these limits or wider ones, or with any that left nothing to try; otherwise None."""
@@ -112,12 +106,25 @@ class TrialCache:
 
     def put(self, limits: TrialLimits, trials: Trials) -> None:
         """Stores trials."""
-        import msgspec
-
         if self._store is not None:
-            self._store.put(
-                _KIND, self._key, msgspec.json.encode(_TrialEntry(limits=limits, trials=trials), enc_hook=text_of)
-            )
+            _write_entry(self._store, _KIND, self._key, _TrialEntry(limits=limits, trials=trials))
+
+
+def _read_entry(store: Store, kind: str, key: str, form: type[T]) -> T | None:
+    """An entry of the cache; None without one, or if it is damaged."""
+    import msgspec
+
+    body = store.get(kind, key)
+    try:
+        return None if body is None else msgspec.json.decode(body, type=form)
+    except msgspec.DecodeError:
+        return None
+
+
+def _write_entry(store: Store, kind: str, key: str, entry: object) -> None:
+    import msgspec
+
+    store.put(kind, key, msgspec.json.encode(entry, enc_hook=text_of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +149,11 @@ class FigureCache:
 
     def get(self) -> Figures | None:
         """The figures; None if unknown."""
-        import msgspec
-
-        body = self.store.get(_FIGURES, self.key)
-        try:
-            return None if body is None else msgspec.json.decode(body, type=Figures)
-        except msgspec.DecodeError:
-            return None
+        return _read_entry(self.store, _FIGURES, self.key, Figures)
 
     def put(self, figures: Figures) -> None:
         """Stores the figures."""
-        import msgspec
-
-        self.store.put(_FIGURES, self.key, msgspec.json.encode(figures, enc_hook=text_of))
+        _write_entry(self.store, _FIGURES, self.key, figures)
 
 
 def add_known_fixes(found: Analysis, store: Store | None, kept: CachedCompile | None) -> Analysis:
@@ -187,7 +186,3 @@ def _describe_best_trial(trials: Trials | None) -> str | None:
 @lru_cache(maxsize=8)
 def _hash_places(places: object) -> str:
     return hashlib.sha256(repr(places).encode()).hexdigest()
-
-
-def _find_places_hash(kept: CachedCompile) -> str:
-    return _hash_places(kept.places)

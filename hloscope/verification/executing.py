@@ -180,9 +180,14 @@ def _replace_values(values: Sequence[Any], places: Sequence[int], others: Sequen
 
 def run_program(program: Prepared, values: Sequence[Any]) -> list[tuple[OutputShard, ...]]:
     """Runs a program and reads back the shard of every device for each output."""
-    args, kwargs = jax.tree.unflatten(jax.tree.structure(program.lowered.module.args_info), list(values))
-    leaves = jax.tree.leaves(program.compiled(*args, **kwargs))
+    leaves = jax.tree.leaves(call_program(program, values))
     return [_read_shards(jax.block_until_ready(leaf), program.lowered.mesh) for leaf in leaves]
+
+
+def call_program(program: Prepared, values: Sequence[Any]) -> Any:
+    """Calls a compiled program with its flat arguments."""
+    args, kwargs = jax.tree.unflatten(jax.tree.structure(program.lowered.module.args_info), list(values))
+    return program.compiled(*args, **kwargs)
 
 
 def run_noisy(
@@ -203,7 +208,7 @@ def run_noisy(
     alone = platform == "cpu" and not program.decides_shardings
     if parts not in program.moved:
         program.moved[parts] = make_noisy(closed, parts=parts, platform=platform, alone=alone)
-    moved, placed = program.moved[parts], values if alone else _place_values(program, values)
+    moved, placed = program.moved[parts], values if alone else place_values(program, values)
     with nullcontext() if alone else program.on_its_mesh():
         return [
             [copy_to_host(output) for output in moved(np.uint32(0x2545F491 * run % 2**32), *placed)] for run in runs
@@ -258,13 +263,14 @@ def compute_gradients(program: Prepared, values: Sequence[Any], positions: Seque
         weights = [generator.uniform(0.5, 1.5, each.shape) * generator.choice((-1, 1), each.shape) for each in outputs]
         return sum(jnp.vdot(each.astype(jnp.float32), weight) for each, weight in zip(outputs, weights, strict=True))
 
-    placed = values if alone else _place_values(program, values)
+    placed = values if alone else place_values(program, values)
     with nullcontext() if alone else program.on_its_mesh():
         found = jax.jit(jax.grad(total))([placed[position] for position in positions], list(placed))
     return [np.asarray(gradient) for gradient in found]
 
 
-def _place_values(program: Prepared, values: Sequence[Any]) -> list[Any]:
+def place_values(program: Prepared, values: Sequence[Any]) -> list[Any]:
+    """The arguments of a program, each with the sharding that it has for it."""
     shardings = (find_sharding(program, position) for position in range(len(values)))
     return [
         value if sharding is None else jax.device_put(value, sharding)

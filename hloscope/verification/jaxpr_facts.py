@@ -93,6 +93,42 @@ def follow_program(
     return [read(atom) for atom in jaxpr.outvars]
 
 
+def find_bodies(
+    eqn: Any, known: Sequence[T], as_row: Callable[[T], T], as_part: Callable[[T, tuple[int, ...]], T]
+) -> list[tuple[Any, Sequence[T]]]:
+    """The programs that an operation runs, each with the facts about its arguments; empty for other operations.
+
+    Args:
+        eqn: A loop, a branch, a `shard_map`, or any other operation.
+        known: The facts about its operands.
+        as_row: Returns the facts about one row of an operand that a loop runs over.
+        as_part: Returns the facts about a device's part of an operand, given the number of parts of each dimension.
+    """
+    name, params = eqn.primitive.name, eqn.params
+    if name == "scan":
+        first = sum(count_scan_values(params))
+        return [(params["jaxpr"], [*known[:first], *map(as_row, known[first:])])]
+    if name == "while":
+        return [(params["body_jaxpr"], known[params["cond_nconsts"] :])]
+    if name == "cond":
+        return [(branch, known[1:]) for branch in params["branches"]]
+    if name == "shard_map":
+        sizes = dict(params["mesh"].shape)
+        rows = zip(known, params["in_specs"], eqn.invars, strict=True)
+        parts = [as_part(row, _count_parts_of_dims(spec, var.aval.ndim, sizes)) for row, spec, var in rows]
+        return [(params["jaxpr"], parts)]
+    return []
+
+
+def _count_parts_of_dims(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
+    """The number of parts into which a `shard_map` cuts each dimension of an argument."""
+    parts = [1] * rank
+    for dim, axes in enumerate(tuple(spec)[:rank]):
+        for axis in axes if isinstance(axes, tuple) else (axes,):
+            parts[dim] *= int(sizes.get(axis, 1))
+    return tuple(parts)
+
+
 def _follow_inside(eqn: Any, nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[list[T]]:
     """The same for each program inside an operation, without facts about its arguments."""
     return [follow_program(inner, [nothing] * len(inner.invars), nothing, step) for inner in find_inner_jaxprs(eqn)]
@@ -220,26 +256,17 @@ class _IndexSearch:
 
     def _step(self, eqn: Any, known: list[_IndexOrigin]) -> Sequence[_IndexOrigin]:
         """Notes the dimensions that an operation indexes, and follows values through it."""
-        name, params, nothing = eqn.primitive.name, eqn.params, [_NOTHING] * len(eqn.outvars)
+        nothing = [_NOTHING] * len(eqn.outvars)
         self._look(eqn, known)
-        if name == "scan":
-            consts, carried = count_scan_values(params)
-            rows = [replace(row, columns=(), shards=()) for row in known[consts + carried :]]
-            self.follow(params["jaxpr"], [*known[: consts + carried], *rows])
-            return nothing
-        if name == "while":
-            self.follow(params["body_jaxpr"], known[params["cond_nconsts"] :])
-            return nothing
-        if name == "cond":
-            first, *_ = [self.follow(branch, known[1:]) for branch in params["branches"]]
-            return first
-        if name == "shard_map":
-            sizes = dict(params["mesh"].shape)
-            cut = [
-                replace(origin, columns=(), shards=count_parts_of_dims(spec, var.aval.ndim, sizes))
-                for origin, spec, var in zip(known, params["in_specs"], eqn.invars, strict=True)
-            ]
-            return self.follow(params["jaxpr"], cut)
+        bodies = find_bodies(
+            eqn,
+            known,
+            lambda origin: replace(origin, columns=(), shards=()),
+            lambda origin, parts: replace(origin, columns=(), shards=parts),
+        )
+        if bodies:
+            first, *_ = [self.follow(body, given) for body, given in bodies]
+            return nothing if eqn.primitive.name in ("scan", "while") else first
         return [_pass_origin(eqn, known)] * len(eqn.outvars) if eqn.outvars else nothing
 
     def _look(self, eqn: Any, known: list[_IndexOrigin]) -> None:
@@ -279,15 +306,6 @@ def _find_whole_shape(eqn: Any, known: list[_IndexOrigin]) -> list[int]:
     """The dimensions of the whole array that an operation reads, even if a device holds a shard of it."""
     shape = eqn.invars[0].aval.shape
     return [size * part for size, part in zip(shape, known[0].shards or (1,) * len(shape), strict=True)]
-
-
-def count_parts_of_dims(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
-    """The number of parts into which a `shard_map` cuts each dimension of an argument."""
-    parts = [1] * rank
-    for dim, axes in enumerate(tuple(spec)[:rank]):
-        for axis in axes if isinstance(axes, tuple) else (axes,):
-            parts[dim] *= int(sizes.get(axis, 1))
-    return tuple(parts)
 
 
 def _pass_origin(eqn: Any, known: list[_IndexOrigin]) -> _IndexOrigin:

@@ -1,45 +1,12 @@
-"""The resources of this machine for a run: free memory and attached accelerators, found without starting JAX."""
+"""The resources of this machine for a run: the share of memory, and attached accelerators without starting JAX."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 
-from hloscope.compile.pool import find_system_bytes
-
 MEMORY_SHARE = 0.8
 """The share of the free memory that a run may take; the runtime makes copies in the rest."""
-
-_CGROUP_LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-
-
-def find_available_bytes() -> int | None:
-    """The memory that is free for a process, within the limits of a container; None if unknown."""
-    found = [
-        count for count in (_find_machine_bytes(), *map(_find_container_bytes, _CGROUP_LIMITS)) if count is not None
-    ]
-    return min(found, default=None)
-
-
-def _find_machine_bytes() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return find_system_bytes("SC_PHYS_PAGES")
-    kibibytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(kibibytes[0]) * 1024 if kibibytes else None
-
-
-def _find_container_bytes(files: tuple[str, str]) -> int | None:
-    try:
-        limit, used = (Path(file).read_text(encoding="ascii").strip() for file in files)
-    except OSError:
-        return None
-    return int(limit) - int(used) if limit.isdigit() and int(limit) < 2**60 else None
-
 
 _TPU_DEVICES = ("accel[0-9]*", "vfio/[0-9]*")
 _GPU_PLUGINS = {

@@ -13,7 +13,6 @@ import numpy as np
 from hloscope.base.errors import HloscopeError, TargetError, describe_exception
 from hloscope.base.units import pluralize
 from hloscope.compile.jax_private import count_scan_values
-from hloscope.compile.jaxprs import open_jaxpr
 from hloscope.verification import executing
 from hloscope.verification.differences import (
     OutputShard,
@@ -27,7 +26,7 @@ from hloscope.verification.differences import (
     make_tolerance,
 )
 from hloscope.verification.executing import Prepared
-from hloscope.verification.jaxpr_facts import find_path_units, follow_program
+from hloscope.verification.jaxpr_facts import find_bodies, find_path_units, follow_program
 from hloscope.verification.job import Draw, Function, Stage, VerificationJob, draw_values
 from hloscope.verification.model import COPIES, OutputComparison, Untested
 from hloscope.verification.noise import make_exact
@@ -106,14 +105,9 @@ def _follow_step(eqn: Any, known: list[_ArgumentOrigin]) -> list[_ArgumentOrigin
 
 def _follow_loop(eqn: Any, known: list[_ArgumentOrigin]) -> list[_ArgumentOrigin]:
     """The origins after a loop: the arguments that it carries unchanged."""
-    if eqn.primitive.name == "scan":
-        consts, carried = count_scan_values(eqn.params)
-        body, given = eqn.params["jaxpr"], known[: consts + carried]
-    else:
-        consts, body = eqn.params["body_nconsts"], eqn.params["body_jaxpr"]
-        given = known[eqn.params["cond_nconsts"] :]
-    rows = [_NOTHING] * (len(open_jaxpr(body).invars) - len(given))
-    after = follow_program(body, [*given, *rows], _NOTHING, _follow_step)
+    ((body, given),) = find_bodies(eqn, known, lambda _: _NOTHING, lambda origin, _: origin)
+    consts = count_scan_values(eqn.params)[0] if eqn.primitive.name == "scan" else eqn.params["body_nconsts"]
+    after = follow_program(body, given, _NOTHING, _follow_step)
     kept = [
         was if was == now and was.argument is not None else _NOTHING
         for was, now in zip(given[consts:], after, strict=False)

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import CancelledError, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -127,30 +128,53 @@ def name_if_importable(target: str | Function) -> str | Function:
     return f"{module}:{qualified}" if found is target else target
 
 
-class ChildRun:
-    """A job that runs in a separate process, from now until its result is taken or it is closed.
+class ChildProcess:
+    """A process that runs one function of a request, from now until it is closed.
 
     Args:
-        job: The job; both programs by name.
+        function: Called with the import path, the number of devices, the platform and the pickled request.
+        request: The request; its programs by name.
 
     Raises:
-        TargetError: The job contains something that cannot be passed to another process.
+        TargetError: The request contains something that cannot be passed to another process.
     """
 
-    def __init__(self, job: VerificationJob) -> None:
-        self._job = job
+    def __init__(self, function: Callable[..., Any], request: VerificationJob | ProfiledRun) -> None:
         try:
-            pickled = pickle.dumps(job)
+            pickled = pickle.dumps(request)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
+            programs = "program" if isinstance(request, ProfiledRun) else "programs"
             raise TargetError(
-                "the arguments cannot be passed to the process that runs the programs",
+                f"the arguments cannot be passed to the process that runs the {programs}",
                 why=str(error),
                 fix="pass them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
             ) from error
         path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-        environment = {**os.environ, "JAX_PLATFORMS": find_jax_platform(job.platform)}
+        environment = {**os.environ, "JAX_PLATFORMS": find_jax_platform(request.platform)}
         self._workers = WorkerPool(1, counted=False)
-        self._found = self._workers.submit_in(environment, None, _run, path, job.devices, job.platform, pickled)
+        self.found = self._workers.submit_in(
+            environment, None, function, path, request.devices, request.platform, pickled
+        )
+
+    def is_late(self, timeout_s: float) -> bool:
+        """Waits for the result, and ends the process if it takes longer than so many seconds."""
+        if wait([self.found], min(timeout_s, threading.TIMEOUT_MAX)).done:
+            return False
+        self._workers.kill(self.found)
+        return True
+
+    def close(self) -> None:
+        """Ends the process if it still runs."""
+        self._workers.kill(self.found)
+        self._workers.shutdown()
+
+
+class ChildRun(ChildProcess):
+    """A job that runs in a separate process, from now until its result is taken or it is closed."""
+
+    def __init__(self, job: VerificationJob) -> None:
+        self._job = job
+        super().__init__(_run, job)
 
     def numerics(self, timeout_s: float) -> Numerics | None:
         """Waits for the outcome of the process, or its end; None if its names lead to other programs.
@@ -158,20 +182,14 @@ class ChildRun:
         Args:
             timeout_s: Seconds from now after which the process is ended.
         """
-        is_late = not wait([self._found], min(timeout_s, threading.TIMEOUT_MAX)).done
-        if is_late:
-            self._workers.kill(self._found)
+        is_late = self.is_late(timeout_s)
         try:
-            return self._found.result()
+            found: Numerics | None = self.found.result()
+            return found
         except WorkerDied as died:
             return _explain_end(self._job, None if is_late else died.returncode, died.words, timeout_s)
         except CancelledError:  # before it could begin
             return _explain_end(self._job, None, "", timeout_s)
-
-    def close(self) -> None:
-        """Ends the process if it still runs."""
-        self._workers.kill(self._found)
-        self._workers.shutdown()
 
 
 def run_in_child(job: VerificationJob, *, timeout_s: float) -> Numerics | None:
@@ -271,37 +289,15 @@ def profile_in_child(run: ProfiledRun, *, timeout_s: float) -> tuple[str, Mesh |
     Raises:
         HloscopeError: JAX refuses the program, or the process died or took too long.
     """
-    try:
-        pickled = pickle.dumps(run)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise TargetError(
-            "the arguments cannot be passed to the process that runs the program",
-            why=str(error),
-            fix="pass them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
-        ) from error
-    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    environment = {**os.environ, "JAX_PLATFORMS": find_jax_platform(run.platform)}
-    with closing(_Worker()) as worker:
-        found = worker.pool.submit_in(environment, None, _run_profiled, path, run.devices, run.platform, pickled)
-        if not wait([found], min(timeout_s, threading.TIMEOUT_MAX)).done:
-            worker.pool.kill(found)
+    with closing(ChildProcess(_run_profiled, run)) as child:
+        if child.is_late(timeout_s):
             raise TimeLimitError(f"running {run.target}", timeout_s)
         try:
-            ran: tuple[str, Mesh | None] = found.result()
+            ran: tuple[str, Mesh | None] = child.found.result()
             return ran
         except WorkerDied as died:
             last = "\n".join(died.words.strip().splitlines()[-_SAID_LINES:])
             raise ProfileError(f"{run.target} terminated the process that ran it", why=last or None) from None
-
-
-class _Worker:
-    """One process, which is ended when it is closed."""
-
-    def __init__(self) -> None:
-        self.pool = WorkerPool(1, counted=False)
-
-    def close(self) -> None:
-        self.pool.shutdown()
 
 
 def _run_profiled(path: list[str], devices: int, platform: str, pickled: bytes) -> tuple[str, Mesh | None]:
@@ -309,10 +305,6 @@ def _run_profiled(path: list[str], devices: int, platform: str, pickled: bytes) 
     from hloscope.compile.environment import prepare_environment
 
     prepare_environment(devices, attached=platform != "cpu")
-    return _profile(pickle.loads(pickled))
-
-
-def _profile(run: ProfiledRun) -> tuple[str, Mesh | None]:
     import jax
 
     from hloscope.compile.compiling import make_plain_mesh
@@ -320,6 +312,7 @@ def _profile(run: ProfiledRun) -> tuple[str, Mesh | None]:
     from hloscope.compile.target import find_attached_facts, find_target_name
     from hloscope.verification.executing import prepare_program
 
+    run: ProfiledRun = pickle.loads(pickled)
     function = load_target(run.target, run.facts)
     program = prepare_program(function, run.facts.over(find_attached_facts(function)), find_target_name(run.target))
     jax.block_until_ready(_run_once(program, run.seed))
@@ -331,17 +324,9 @@ def _profile(run: ProfiledRun) -> tuple[str, Mesh | None]:
 
 def _run_once(program: Prepared, seed: int) -> Any:
     """One run on values of its own, because a run may take its arguments' memory."""
-    import jax
-
-    from hloscope.verification.executing import find_sharding
+    from hloscope.verification.executing import call_program, place_values
     from hloscope.verification.job import Draw
     from hloscope.verification.run_comparison import draw_value
 
     values = [draw_value(aval, Draw(), seed, position) for position, aval in enumerate(program.seen.argument_avals)]
-    shardings = [find_sharding(program, position) for position in range(len(values))]
-    placed = [
-        value if sharding is None else jax.device_put(value, sharding)
-        for value, sharding in zip(values, shardings, strict=True)
-    ]
-    args, kwargs = jax.tree.unflatten(jax.tree.structure(program.lowered.module.args_info), placed)
-    return program.compiled(*args, **kwargs)
+    return call_program(program, place_values(program, values))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import hypot, isfinite, prod, sqrt
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -16,14 +16,13 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from hloscope.base.errors import HloscopeError, NotationError, describe_exception
 from hloscope.base.units import pluralize
-from hloscope.compile.jax_private import count_scan_values
 from hloscope.compile.loading import load_target
 from hloscope.compile.simulated_slice import pose_devices_as
 from hloscope.compile.target import TargetFacts, find_attached_facts, find_target_name
 from hloscope.tpu.slices import Slice, parse_slice
 from hloscope.verification import executing, machine
 from hloscope.verification.executing import Prepared
-from hloscope.verification.jaxpr_facts import PSUMS, count_parts_of_dims, find_index_sizes, find_unit, follow_program
+from hloscope.verification.jaxpr_facts import PSUMS, find_bodies, find_index_sizes, find_unit, follow_program
 from hloscope.verification.job import (
     Draw,
     Function,
@@ -39,6 +38,8 @@ from hloscope.verification.model import Numerics, NumericsStatus, Untested
 from hloscope.verification.noise import count_terms
 from hloscope.verification.rounding import explain_by_own_rounding, find_invisible_counts
 from hloscope.verification.run_comparison import ComparedRuns, compare_runs, draw_value, find_untested
+
+T = TypeVar("T")
 
 # ---- the arguments of a program that are weights, and the number of elements that their products sum over
 #
@@ -139,8 +140,12 @@ class _FanInSearch:
             _make_literal_value(atom) if isinstance(atom, Literal) else row
             for atom, row in zip(eqn.invars, known, strict=True)
         ]
-        if name in _HOLDING:
-            return [replace(_NOTHING, size=row.size) for row in _HOLDING[name](self, eqn.params, eqn.invars, known)]
+        bodies = find_bodies(
+            eqn, known, lambda row: replace(row, parts=()), lambda row, parts: replace(row, parts=parts)
+        )
+        if bodies:
+            first, *_ = [self.follow(body, given) for body, given in bodies]  # of a loop, the first step decides
+            return [replace(_NOTHING, size=row.size) for row in first]
         if name in _PRODUCTS:
             result = self._product(eqn, known)
         elif name in _LAYOUT and known:
@@ -240,32 +245,6 @@ class _FanInSearch:
             is_product=left.is_product or right.is_product,
         )
         return self._mixed(known, result)
-
-    def in_scan(self, params: Any, _: Any, known: list[_Value]) -> list[_Value]:
-        rows = [replace(row, parts=()) for row in known[sum(count_scan_values(params)) :]]
-        return self.follow(params["jaxpr"], [*known[: len(known) - len(rows)], *rows])
-
-    def in_while(self, params: Any, _: Any, known: list[_Value]) -> list[_Value]:
-        return self.follow(params["body_jaxpr"], known[params["cond_nconsts"] :])
-
-    def in_branch(self, params: Any, _: Any, known: list[_Value]) -> list[_Value]:
-        first, *_others = [self.follow(branch, known[1:]) for branch in params["branches"]]
-        return first
-
-    def in_shard_map(self, params: Any, operands: Any, known: list[_Value]) -> list[_Value]:
-        sizes = dict(params["mesh"].shape)
-        rows = zip(known, params["in_specs"], operands, strict=True)
-        cut = [replace(row, parts=count_parts_of_dims(spec, var.aval.ndim, sizes)) for row, spec, var in rows]
-        return self.follow(params["jaxpr"], cut)
-
-
-_HOLDING: Mapping[str, Callable[[_FanInSearch, Any, Any, list[_Value]], list[_Value]]] = {
-    "scan": _FanInSearch.in_scan,
-    "while": _FanInSearch.in_while,
-    "cond": _FanInSearch.in_branch,
-    "shard_map": _FanInSearch.in_shard_map,
-}
-"""Operations that contain programs; for a loop, the first step decides."""
 
 
 def _count_parts(eqn: Any, known: Sequence[_Value]) -> int:
@@ -523,8 +502,8 @@ def _explain_unlike_arguments(target: Prepared, reference: Prepared) -> str:
 
 def _choose_draws(prepared: Mapping[str, Prepared], job: VerificationJob) -> Iterator[Draw]:
     """How each argument's values are drawn: alike for both programs, so the reference decides which are weights."""
-    sizes = [_find_index_sizes_of(program) for program in prepared.values()]
-    weights = _find_fan_in_of(prepared["reference"])
+    sizes = [_read_trace(program, find_index_sizes) for program in prepared.values()]
+    weights = _read_trace(prepared["reference"], find_fan_in)
     seen, facts = prepared["target"].seen, prepared["target"].lowered.facts
     for position, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True)):
         given = job.settings.ranges.get(name)
@@ -543,18 +522,12 @@ def _choose_draws(prepared: Mapping[str, Prepared], job: VerificationJob) -> Ite
             yield Draw()
 
 
-def _find_index_sizes_of(program: Prepared) -> dict[int, int]:
+def _read_trace(program: Prepared, read: Callable[[ClosedJaxpr], dict[int, T]]) -> dict[int, T]:
+    """The facts about a program's arguments in its trace; empty without a trace."""
     try:
-        return {} if program.traced is None else find_index_sizes(program.traced)
+        return {} if program.traced is None else read(program.traced)
     except executing.UNEVALUABLE:
         return {}  # an operation of another form than in the versions of JAX that are known; ranges are then given
-
-
-def _find_fan_in_of(program: Prepared) -> dict[int, float]:
-    try:
-        return {} if program.traced is None else find_fan_in(program.traced)
-    except executing.UNEVALUABLE:
-        return {}
 
 
 def _resolve_bound(bound: float | str, facts: TargetFacts) -> float:

@@ -532,7 +532,7 @@ def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
 
 
 def _step(found: CompiledPoint) -> float:
-    return float("inf") if found.figures is None or found.figures.step_us is None else found.figures.step_us
+    return float("inf") if found.figures.step_us is None else found.figures.step_us
 
 
 def _of_spec(spec: Sequence[Sequence[str]] | None) -> str:

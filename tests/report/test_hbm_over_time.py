@@ -80,7 +80,7 @@ def test_the_profile_counts_it(found):
     assert [dict(event.operation.stats)["bytes"] for event in run.counters] == [one.value for one in expected]
     planes = map(wire.read_plane, wire.read_planes(write_xspace(profile)))
     plane = next(plane for plane in planes if plane.name.startswith("/device"))
-    line = next(line for line in plane.lines if wire.read_line_name(line) == "_counters_")
+    line = next(line for line in plane.lines if wire.read_name(line) == "_counters_")
     events = list(wire.read_line_events(line))
     assert [event.duration_ps for event in events] == [0] * len(expected)
     told = [plane.events[event.metadata_id] for event in events]

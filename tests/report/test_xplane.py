@@ -35,7 +35,7 @@ def plane_of(data: bytes) -> wire.Plane:
 
 
 def events_of(plane: wire.Plane, name: str) -> list[tuple[wire.EventMetadata, wire.RawEvent]]:
-    line = next(line for line in plane.lines if wire.read_line_name(line) == name)
+    line = next(line for line in plane.lines if wire.read_name(line) == name)
     return [(plane.events[raw.metadata_id], raw) for raw in wire.read_line_events(line)]
 
 

@@ -36,27 +36,41 @@ _UNWRITTEN = "hloscope-unwritten"
 _KV_WRITES = ("write", "delete_range", "__setitem__", "__delitem__", "experimental_copy_range_to")
 
 
-def checkpoint_doors(guard: Guard, blank: Blank | None) -> list[Door]:
+def checkpoint_doors(guard: Guard, blank: Blank) -> list[Door]:
     """The doors of Orbax, Flax and TensorStore."""
-    kept = _Kept(guard, blank or _make_zeros)
+    kept = _Kept(guard, blank)
     new = "orbax.checkpoint.experimental.v1._src"
-    return [
-        *((f"orbax.checkpoint._src.checkpointers.{name}", kept.wrap_checkpointer) for name in _CHECKPOINTERS),
-        ("orbax.checkpoint.checkpoint_manager", kept.wrap_manager),
-        (f"{new}.saving.execution", kept.wrap_new_saving),
-        (f"{new}.loading.loading", kept.wrap_new_loading),
-        ("flax.training.checkpoints", kept.wrap_flax),
-        ("tensorstore", partial(_wrap_tensorstore, guard)),
+    doors: list[tuple[str, str | None, dict[str, Callable[..., Any]]]] = [
+        *(
+            (f"orbax.checkpoint._src.checkpointers.{module}", kind, {"save": kept.save, "restore": kept.load})
+            for module, kind in _CHECKPOINTERS.items()
+        ),
+        (
+            "orbax.checkpoint.checkpoint_manager",
+            "CheckpointManager",
+            {"save": kept.save_step, "restore": kept.restore_step, "item_metadata": kept.describe_step},
+        ),
+        (f"{new}.saving.execution", None, {"save_checkpointables_impl": kept.save_new}),
+        (f"{new}.loading.loading", None, {"load": kept.load_new, "load_checkpointables": kept.load_several}),
+        (
+            "flax.training.checkpoints",
+            None,
+            {
+                **dict.fromkeys(("save_checkpoint", "save_checkpoint_multiprocess"), kept.save_flax),
+                "restore_checkpoint": kept.restore_flax,
+            },
+        ),
     ]
+    installed = [(module, partial(_wrap_all, guard, kind, handlers)) for module, kind, handlers in doors]
+    return [*installed, ("tensorstore", partial(_wrap_tensorstore, guard))]
 
 
-def _make_zeros(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Any:
-    import jax
-    import numpy as np
-
-    if sharding is None:
-        return np.zeros(shape, dtype)
-    return jax.make_array_from_callback(shape, sharding, lambda index: np.zeros(shape, dtype)[index])
+def _wrap_all(guard: Guard, kind: str | None, handlers: Mapping[str, Callable[..., Any]], module: ModuleType) -> None:
+    """Wraps those functions that a module or a class in it has itself."""
+    holder = module if kind is None else getattr(module, kind)
+    for name, handle in handlers.items():
+        if name in vars(holder):
+            guard.wrap(holder, name, handle, everywhere=kind is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +190,8 @@ class _Kept:
 
     # Orbax's managers. They delete steps through the doors of files.
 
-    def wrap_manager(self, module: ModuleType) -> None:
-        """Wraps `CheckpointManager`."""
-        manager = module.CheckpointManager
-        self._guard.wrap(manager, "save", self._save_step)
-        self._guard.wrap(manager, "restore", self._restore_step)
-        self._guard.wrap(manager, "item_metadata", self._describe_step)
-
-    def _save_step(self, real: Any, manager: Any, step: int, *args: Any, **kwargs: Any) -> Any:
+    def save_step(self, real: Any, manager: Any, step: int, *args: Any, **kwargs: Any) -> Any:
+        """Keeps a step in memory."""
         if not self._guard.takes_over():
             self._under_way[manager] = threading.get_ident()
             return real(manager, step, *args, **kwargs)
@@ -200,7 +208,8 @@ class _Kept:
             manager.reload()
         return True
 
-    def _restore_step(self, real: Any, manager: Any, step: int | None = None, *args: Any, **kwargs: Any) -> Any:
+    def restore_step(self, real: Any, manager: Any, step: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Restores a step that was kept."""
         given = dict(zip(("items", "restore_kwargs", "directory", "args"), args, strict=False)) | kwargs
         chosen = manager.latest_step() if step is None and given.get("directory") is None else step
         name = None if chosen is None else self._find(_find_step_folder(manager, chosen, given.get("directory")))
@@ -211,25 +220,20 @@ class _Kept:
             wanted = given.get("items")
         return self._restore(name, wanted)
 
-    def _describe_step(self, real: Any, manager: Any, step: int) -> Any:
+    def describe_step(self, real: Any, manager: Any, step: int) -> Any:
+        """The metadata of a step that was kept."""
         name = None if step is None else self._find(_find_step_folder(manager, step))
         return real(manager, step) if name is None else _map_leaves(_make_abstract, self._trees[name])
 
     # Orbax's checkpointers.
-
-    def wrap_checkpointer(self, module: ModuleType) -> None:
-        """Wraps a `Checkpointer`."""
-        kind = getattr(module, _CHECKPOINTERS[module.__name__.rpartition(".")[2]])
-        for name, handle in (("save", self._save), ("restore", self._load)):
-            if name in vars(kind):
-                self._guard.wrap(kind, name, handle)
 
     def _check_new(self, directory: Any) -> None:
         """Raises Orbax's own error if a checkpoint exists."""
         if "://" not in os.fspath(directory) and self._guard.overlay.exists(self._resolve(directory)):
             raise ValueError(f"Destination {os.fspath(directory)} already exists.")
 
-    def _save(self, real: Any, checkpointer: Any, directory: Any, *args: Any, **kwargs: Any) -> Any:
+    def save(self, real: Any, checkpointer: Any, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keeps a checkpoint in memory."""
         if not self._guard.takes_over():
             self._under_way[checkpointer] = threading.get_ident()
             return real(checkpointer, directory, *args, **kwargs)
@@ -238,7 +242,8 @@ class _Kept:
         given = next((kwargs[key] for key in ("args", "state", "item") if key in kwargs), args[0] if args else None)
         return self._keep(f"{type(checkpointer).__name__}.save", directory, _get_item(given))
 
-    def _load(self, real: Any, checkpointer: Any, directory: Any, *args: Any, **kwargs: Any) -> Any:
+    def load(self, real: Any, checkpointer: Any, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """Restores a checkpoint that was kept."""
         name = self._find(directory)
         if name is None:
             return real(checkpointer, directory, *args, **kwargs)
@@ -247,11 +252,8 @@ class _Kept:
 
     # The functions of Orbax's newer interface.
 
-    def wrap_new_saving(self, module: ModuleType) -> None:
-        """Wraps the functions that save."""
-        self._guard.wrap(module, "save_checkpointables_impl", self._save_new, everywhere=True)
-
-    def _save_new(self, real: Any, path: Any, checkpointables: Any, **kwargs: Any) -> Any:
+    def save_new(self, real: Any, path: Any, checkpointables: Any, **kwargs: Any) -> Any:
+        """Keeps a checkpoint in memory."""
         if not self._guard.takes_over():
             return real(path, checkpointables, **kwargs)
         if not kwargs.get("overwrite"):
@@ -259,13 +261,8 @@ class _Kept:
         self._keep("orbax.checkpoint.save", path, dict(checkpointables))
         return _Done()
 
-    def wrap_new_loading(self, module: ModuleType) -> None:
-        """Wraps the functions that load."""
-        for name, handle in (("load", self._load_new), ("load_checkpointables", self._load_several)):
-            if hasattr(module, name):
-                self._guard.wrap(module, name, handle, everywhere=True)
-
-    def _load_new(self, real: Any, path: Any, abstract_state: Any = None, **kwargs: Any) -> Any:
+    def load_new(self, real: Any, path: Any, abstract_state: Any = None, **kwargs: Any) -> Any:
+        """Restores one item of a checkpoint that was kept."""
         name = self._find(path)
         if name is None:
             return real(path, abstract_state, **kwargs)
@@ -275,7 +272,8 @@ class _Kept:
         self._guard.note("restore", name, "stood in for")
         return self._make(saved[key], getattr(abstract_state, "metadata", abstract_state), None)
 
-    def _load_several(self, real: Any, path: Any, abstract: Any = None, **kwargs: Any) -> Any:
+    def load_several(self, real: Any, path: Any, abstract: Any = None, **kwargs: Any) -> Any:
+        """Restores items of a checkpoint that was kept."""
         name = self._find(path)
         if name is None:
             return real(path, abstract, **kwargs)
@@ -284,22 +282,17 @@ class _Kept:
 
     # Flax's older functions.
 
-    def wrap_flax(self, module: ModuleType) -> None:
-        """Wraps the functions that save and restore."""
-        for name in ("save_checkpoint", "save_checkpoint_multiprocess"):
-            self._guard.wrap(module, name, self._save_flax, everywhere=True)
-        self._guard.wrap(module, "restore_checkpoint", self._restore_flax, everywhere=True)
-
-    def _save_flax(
+    def save_flax(
         self, real: Any, ckpt_dir: Any, target: Any, step: Any, prefix: str = "checkpoint_", *args: Any, **kwargs: Any
     ) -> Any:
+        """Keeps a checkpoint in memory."""
         if not self._guard.takes_over():
             return real(ckpt_dir, target, step, prefix, *args, **kwargs)
         path = os.path.join(os.fspath(ckpt_dir), f"{prefix}{step}")
         self._keep("flax.training.checkpoints.save_checkpoint", path, target)
         return path
 
-    def _restore_flax(
+    def restore_flax(
         self,
         real: Any,
         ckpt_dir: Any,
@@ -309,6 +302,7 @@ class _Kept:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        """Restores a checkpoint that was kept."""
         name = self._find_flax(ckpt_dir, step, prefix) if self._trees else None
         if name is None:
             return real(ckpt_dir, target, step, prefix, *args, **kwargs)

@@ -101,12 +101,11 @@ class Guard:
     """Decides which calls pass, replaces functions, and restores them when the recording ends.
 
     Args:
-        has_faked: Whether an output was faked in this recording.
         is_faked: Whether an array is a faked one.
         scratch: A folder of its own.
     """
 
-    def __init__(self, has_faked: Callable[[], bool], is_faked: Callable[[Any], bool], scratch: str) -> None:
+    def __init__(self, is_faked: Callable[[Any], bool], scratch: str) -> None:
         self.is_faked = is_faked
         self.is_on = True
         self.mirror = os.path.join(scratch, "files")
@@ -117,9 +116,8 @@ class Guard:
         self._beginning = threading.Lock()
         self.at_first_fake: list[Callable[[], None]] = []
         self.at_end: list[Callable[[], object]] = []
-        self._has_faked, self._is_beginning = has_faked, False
         self.was_live = False
-        """Whether anything has been faked, even if the recording is over."""
+        """Whether anything has been faked and prepared for, even if the recording is over."""
         self._inside = _Inside()
         # hloscope's frames among these run the script; they do not write for hloscope.
         self._frames = frozenset(walk_frames(sys._getframe(1)))
@@ -127,12 +125,6 @@ class Guard:
         kept = [scratch, *([] if store is None else [str(store.folder)])]
         self._real = {os.path.realpath(folder) for folder in kept}
         self._temporary = os.path.realpath(tempfile.gettempdir())
-
-    def is_live(self) -> bool:
-        """Whether anything has been faked; prepares for it the first time."""
-        if not self.was_live and not self._is_beginning and self.is_on and self._has_faked():
-            self.begin()
-        return self.was_live
 
     def begin(self) -> None:
         """Treats outputs as faked from now on.
@@ -143,12 +135,10 @@ class Guard:
             return
         try:
             if self.is_on and not self.was_live:
-                self._is_beginning = True
                 for prepare in self.at_first_fake:
                     self.apart(prepare)
                 self.was_live = True
         finally:
-            self._is_beginning = False
             self._beginning.release()
 
     def apart(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -165,7 +155,7 @@ class Guard:
 
     def takes_over(self) -> bool:
         """Whether a write of the caller must not go where it is meant to go."""
-        return self.is_live() and not self.is_hloscopes()
+        return self.was_live and not self.is_hloscopes()
 
     def find_readable(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> Path | str:
         """The place to read a path; the path itself if nothing in it was redirected."""
@@ -181,7 +171,7 @@ class Guard:
 
     def find_guarded(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str | None:
         """The name of a path that must not be written; None if the call may pass."""
-        if self.is_apart() or isinstance(path, int) or not self.is_live():
+        if self.is_apart() or isinstance(path, int) or not self.was_live:
             return None
         try:
             name = self.overlay.resolve(path, dir_fd, follow=follow)
@@ -321,7 +311,6 @@ class Guard:
 
     def undo(self) -> None:
         """Ends the guard and restores everything, in the reverse order; Ctrl-C takes effect afterwards."""
-        self.was_live = self.was_live or self._has_faked()
         self.is_on, stopped = False, None
         while self.at_end:
             try:
@@ -398,9 +387,7 @@ def _classify(file: str) -> str:
     return "library" if is_library(file) else "user"
 
 
-@cache
-def _shorten(file: str) -> str:
-    return format_path(file)
+_shorten = cache(format_path)
 
 
 def _find_caches_of_jax() -> list[str]:

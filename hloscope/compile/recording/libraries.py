@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from types import ModuleType
 from typing import Any
 
@@ -133,14 +133,13 @@ _TRACKERS_SWITCHED: _Table = {
     "neptune": tuple((name, {"mode": "debug"}) for name in ("init_run", "init_model", "init_project")),
 }
 """Trackers that can be turned off: the keywords that do it."""
-_TRACKERS_STOOD_IN: _Table = {
-    "wandb": _list("login"),
-    "comet_ml": _list(
-        "start init login Experiment ExistingExperiment OfflineExperiment ExistingOfflineExperiment APIExperiment"
-    ),
-    "aim": _list("Run Session"),
-    "clearml": _list("Task"),
-    "swanlab": _list("init login log finish"),
+_TRACKERS_STOOD_IN = {
+    "wandb": "login",
+    "comet_ml": "start init login Experiment ExistingExperiment OfflineExperiment ExistingOfflineExperiment "
+    "APIExperiment",
+    "aim": "Run Session",
+    "clearml": "Task",
+    "swanlab": "init login log finish",
 }
 """Trackers that cannot, or that use the network for it: something that accepts everything takes their place."""
 _TRACKERS_SENDING: _Table = {
@@ -202,7 +201,7 @@ def tracker_doors(guard: Guard) -> list[Door]:
     """The doors of trackers that send what they are told to a server."""
     return [
         *_make_doors(guard, _switch, _TRACKERS_SWITCHED),
-        *_make_doors(guard, _stand_in, _TRACKERS_STOOD_IN),
+        *((module, partial(_stand_in, guard, names.split())) for module, names in _TRACKERS_STOOD_IN.items()),
         *_make_doors(guard, _stop_sending, _TRACKERS_SENDING),
         ("mlflow", partial(_keep_runs_of_mlflow, guard)),
     ]
@@ -226,45 +225,44 @@ def writer_doors(guard: Guard) -> list[Door]:
     ]
 
 
-def _make_doors(guard: Guard, kind: Callable[..., None], table: _Table) -> Iterator[Door]:
-    """The doors of one kind for each function of a table that this version of its module has."""
+def _make_doors(guard: Guard, handle: Callable[..., Any], table: _Table) -> Iterator[Door]:
+    """The doors of one kind for each function of a table that this version of its module has.
+
+    Args:
+        guard: The guard.
+        handle: Called with the guard, the function's name, its details in the table, the function and its arguments.
+        table: The functions.
+    """
 
     def install(rows: tuple[tuple[Any, ...], ...], module: ModuleType) -> None:
         for name, *details in rows:
+            *path, last = name.split(".")
             with suppress(AttributeError):
-                kind(guard, module, name, *details)
+                holder = reduce(getattr, path, module)
+                handler = partial(handle, guard, f"{module.__name__}.{name}", *details)
+                guard.wrap(holder, last, handler, everywhere=True)
 
     return ((module, partial(install, rows)) for module, rows in table.items())
 
 
-def _wrap(guard: Guard, module: ModuleType, name: str, handle: Callable[..., Any]) -> None:
-    *path, last = name.split(".")
-    holder: Any = module
-    for part in path:
-        holder = getattr(holder, part)
-    guard.wrap(holder, last, handle, everywhere=True)
+def _switch(guard: Guard, what: str, keywords: dict[str, Any], real: Any, /, *args: Any, **kwargs: Any) -> Any:
+    guard.note(what, "", "stood in for")
+    return real(*args, **kwargs | keywords)
 
 
-def _say(module: ModuleType, name: str) -> str:
-    return f"{module.__name__}.{name.removesuffix('.__init__')}"
+def _stand_in(guard: Guard, names: Sequence[str], module: ModuleType) -> None:
+    for name in names:
+        with suppress(AttributeError):
+            _replace_by_stand_in(guard, module, name, getattr(module, name))
 
 
-def _switch(guard: Guard, module: ModuleType, name: str, keywords: dict[str, Any]) -> None:
-    def call(real: Any, *args: Any, **kwargs: Any) -> Any:
-        guard.note(f"{module.__name__}.{name}", "", "stood in for")
-        return real(*args, **kwargs | keywords)
-
-    _wrap(guard, module, name, call)
-
-
-def _stand_in(guard: Guard, module: ModuleType, name: str) -> None:
+def _replace_by_stand_in(guard: Guard, module: ModuleType, name: str, real: Any) -> None:
     def call(*_: Any, **__: Any) -> Any:
         guard.note(f"{module.__name__}.{name}", "", "stood in for")
         return True if name == "login" else StandIn()
 
-    real = getattr(module, name)
     if not isinstance(real, type):
-        _wrap(guard, module, name, call)
+        guard.wrap(module, name, call, everywhere=True)
         return
     body = {"__init__": lambda *_, **__: call() and None, "__module__": real.__module__}
     kind = type(real.__name__, (StandIn,), body)
@@ -272,41 +270,33 @@ def _stand_in(guard: Guard, module: ModuleType, name: str) -> None:
     guard.replace_imported(module, name, real, kind)
 
 
-def _log_elsewhere(guard: Guard, module: ModuleType, name: str, argument: str) -> None:
-    def call(real: Any, *args: Any, **kwargs: Any) -> Any:
-        position = 1 if name.endswith("__init__") else 0
-        folder = kwargs.pop(argument, args[position] if len(args) > position else "runs")
-        elsewhere = folder
-        if not str(folder).startswith(guard.log.scratch):  # else another door has replaced it
-            elsewhere = os.path.join(guard.log.scratch, "trackers", str(folder or "runs").lstrip("/"))
-            guard.note(_say(module, name), folder, "redirected", elsewhere)
-        return real(*args[:position], elsewhere, *args[position + 1 :], **kwargs)
-
-    _wrap(guard, module, name, call)
+def _log_elsewhere(guard: Guard, what: str, argument: str, real: Any, /, *args: Any, **kwargs: Any) -> Any:
+    position = 1 if what.endswith("__init__") else 0
+    folder = kwargs.pop(argument, args[position] if len(args) > position else "runs")
+    elsewhere = folder
+    if not str(folder).startswith(guard.log.scratch):  # else another door has replaced it
+        elsewhere = os.path.join(guard.log.scratch, "trackers", str(folder or "runs").lstrip("/"))
+        guard.note(what.removesuffix(".__init__"), folder, "redirected", elsewhere)
+    return real(*args[:position], elsewhere, *args[position + 1 :], **kwargs)
 
 
-def _stop_sending(guard: Guard, module: ModuleType, name: str) -> None:
-    def call(real: Any, *args: Any, **kwargs: Any) -> Any:
-        if not guard.takes_over() or _is_local(args[0] if args else None):
+def _stop_sending(guard: Guard, what: str, real: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if not guard.takes_over() or _is_local(args[0] if args else None):
+        return real(*args, **kwargs)
+    where = next((arg for arg in (*args[1:], *args[:1]) if isinstance(arg, str)), "")
+    guard.note(what, where, "skipped")
+    return StandIn()
+
+
+def _use_python(guard: Guard, what: str, real: Any, /, *args: Any, **kwargs: Any) -> Any:
+    name = what.rpartition(".")[2]
+    if not guard.takes_over():
+        return real(*args, **kwargs)
+    if any("://" in os.fsdecode(arg) for arg in args if isinstance(arg, str | bytes | os.PathLike)):
+        if name in _READS_OF_TENSORFLOW:
             return real(*args, **kwargs)
-        where = next((arg for arg in (*args[1:], *args[:1]) if isinstance(arg, str)), "")
-        guard.note(f"{module.__name__}.{name}", where, "skipped")
-        return StandIn()
-
-    _wrap(guard, module, name, call)
-
-
-def _use_python(guard: Guard, module: ModuleType, name: str) -> None:
-    def call(real: Any, *args: Any, **kwargs: Any) -> Any:
-        if not guard.takes_over():
-            return real(*args, **kwargs)
-        if any("://" in os.fsdecode(arg) for arg in args if isinstance(arg, str | bytes | os.PathLike)):
-            if name in _READS_OF_TENSORFLOW:
-                return real(*args, **kwargs)
-            return guard.note(f"{module.__name__}.{name}", args[0], "skipped")
-        return _find_python_functions()[name](*args, **kwargs)
-
-    _wrap(guard, module, name, call)
+        return guard.note(what, args[0], "skipped")
+    return _find_python_functions()[name](*args, **kwargs)
 
 
 def _find_python_functions() -> dict[str, Callable[..., Any]]:
@@ -326,30 +316,36 @@ def _find_python_functions() -> dict[str, Callable[..., Any]]:
 
 
 def _redirect_path(
-    guard: Guard, module: ModuleType, name: str, position: int, argument: str, fixed_mode: str | None
-) -> None:
-    def call(real: Any, *args: Any, **kwargs: Any) -> Any:
-        path: Any = kwargs.get(argument, args[position] if len(args) > position else None)
-        place: Any
-        is_path = isinstance(path, str | bytes | os.PathLike) and path not in _NO_FILES and "://" not in str(path)
-        if not is_path or kwargs.get("uri"):
-            return real(*args, **kwargs)
-        mode = fixed_mode or str(kwargs.get("mode", args[position + 1] if len(args) > position + 1 else None))
-        if not opens_for_writing(mode):
-            place = guard.find_readable(path)
-        elif name == "save_file" and _is_large(guard, args[0] if args else kwargs.get("tensors")):
-            return guard.note(_say(module, name), guard.find_guarded(path) or path, "skipped")
-        else:
-            place = guard.redirect(_say(module, name), path, copied=mode[0] in "ar") or path
-        if argument in kwargs:
-            return real(*args, **kwargs | {argument: place})
-        return real(*args[:position], place, *args[position + 1 :], **kwargs)
-
-    _wrap(guard, module, name, call)
+    guard: Guard,
+    what: str,
+    position: int,
+    argument: str,
+    fixed_mode: str | None,
+    real: Any,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    path: Any = kwargs.get(argument, args[position] if len(args) > position else None)
+    place: Any
+    is_path = isinstance(path, str | bytes | os.PathLike) and path not in _NO_FILES and "://" not in str(path)
+    if not is_path or kwargs.get("uri"):
+        return real(*args, **kwargs)
+    shown = what.removesuffix(".__init__")
+    mode = fixed_mode or str(kwargs.get("mode", args[position + 1] if len(args) > position + 1 else None))
+    if not opens_for_writing(mode):
+        place = guard.find_readable(path)
+    elif what.endswith(".save_file") and _is_large(guard, args[0] if args else kwargs.get("tensors")):
+        return guard.note(shown, guard.find_guarded(path) or path, "skipped")
+    else:
+        place = guard.redirect(shown, path, copied=mode[0] in "ar") or path
+    if argument in kwargs:
+        return real(*args, **kwargs | {argument: place})
+    return real(*args[:position], place, *args[position + 1 :], **kwargs)
 
 
 def _is_large(guard: Guard, tensors: Any) -> bool:
-    if not guard.is_live() or not isinstance(tensors, dict):
+    if not guard.was_live or not isinstance(tensors, dict):
         return False
     return sum(getattr(each, "nbytes", 0) for each in tensors.values() if guard.is_faked(each)) > _LARGE_BYTES
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
+from operator import sub
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +44,7 @@ from hloscope.compile.recording.scripts import RUN_BELOW_BYTES, Limits, SeenEnou
 from hloscope.compile.recording.writes import WriteLog, writes_guarded
 from hloscope.compile.target import TargetFacts
 from hloscope.model.capture import Capture, DeviceLayout
-from hloscope.tpu.devices import Place, SliceDevice, list_devices
+from hloscope.tpu.devices import SliceDevice, list_devices
 from hloscope.tpu.slices import Slice, find_smallest_slice, list_shapes
 
 _MAX_HELD = 8
@@ -342,7 +343,6 @@ class Watch:
         """Watches what is compiled in the block, and restores JAX afterwards."""
         with ExitStack() as stack:
             guard = writes_guarded(
-                lambda: self.fakes.is_any,
                 self.fakes.__contains__,
                 blank=self.fakes.make_zeros,
                 allow_writes=self.limits.allow_writes,
@@ -712,15 +712,10 @@ def find_sub_slice(
     shape = next((shape for shape in list_shapes(whole.chip) if (*shape, 1, 1)[:3] == edges), None)
     block = None if shape is None else Slice(chip=whole.chip, shape=shape)
     if block is not None and block.device_count == len(chosen):
-        there = {(each.coords, each.core_on_chip): at for at, each in enumerate(list_devices(block))}
-        ids = [there.get((_subtract(each.coords, low), each.core_on_chip)) for each in chosen]
+        there = {(*each.coords, each.core_on_chip): at for at, each in enumerate(list_devices(block))}
+        ids = [there.get((*map(sub, each.coords, low), each.core_on_chip)) for each in chosen]
         if None not in ids:
             return block, DeviceLayout(
                 device_count=len(chosen), simulated_ids=tuple(at for at in ids if at is not None)
             )
     return find_smallest_slice(len(chosen), whole.chip.name), DeviceLayout(device_count=len(chosen))
-
-
-def _subtract(place: Place, corner: Sequence[int]) -> Place:
-    x, y, z = (at - least for at, least in zip(place, corner, strict=True))
-    return x, y, z

@@ -69,23 +69,22 @@ _one = threading.Lock()
 
 @contextmanager
 def writes_guarded(
-    has_faked: Callable[[], bool],
     is_faked: Callable[[Any], bool],
     *,
-    blank: Blank | None = None,
+    blank: Blank,
     allow_writes: bool = False,
 ) -> Iterator[WriteLog]:
     """Guards the user's files and services until the block ends, however it ends.
 
     Args:
-        has_faked: Whether an output has been faked; called often.
         is_faked: Whether an array, of JAX's or NumPy's, is a faked one.
         blank: Makes an array of a shape, a dtype and a sharding (None for NumPy's) without content, to restore a
-            checkpoint that was not written; by default an array of zeros in memory.
+            checkpoint that was not written.
         allow_writes: Lets everything be written; trackers are replaced all the same.
 
     Yields:
-        The calls that were redirected or not carried out so far; it can be read afterwards, too.
+        The calls that were redirected or not carried out so far; it can be read afterwards, too. Its `faking_begins`
+        has to be called before the first output is faked.
 
     Raises:
         HloscopeError: Another recording is in progress.
@@ -96,7 +95,7 @@ def writes_guarded(
         stack.callback(_one.release)
         scratch = os.path.realpath(tempfile.mkdtemp(prefix="hloscope-"))
         stack.callback(_remove_scratch, scratch, os.getpid())
-        guard = Guard(has_faked, is_faked, scratch)
+        guard = Guard(is_faked, scratch)
         files = _OpenFiles(guard)
         guard.at_first_fake.append(files.redirect)
         stack.callback(_net.leave, guard, set(threading.enumerate()))
@@ -241,9 +240,9 @@ class _FileDoors:
         yield from ((name, partial(self._change_attributes, name)) for name in _ATTRIBUTES.split())
         yield from ((name, partial(self._move, f"os.{name}")) for name in ("rename", "replace"))
         yield from ((name, lambda real: self._hide_mirror(real())) for name in ("getcwd", "getcwdb"))
-        yield from ((name, partial(self._remove, "os.remove", overlay.remove)) for name in ("remove", "unlink"))
-        yield "rmdir", partial(self._remove, "os.rmdir", overlay.rmdir)
-        yield "mkdir", partial(self._make, "os.mkdir", overlay.mkdir)
+        yield from ((name, partial(self._alter, "os.remove", overlay.remove, False)) for name in ("remove", "unlink"))
+        yield "rmdir", partial(self._alter, "os.rmdir", overlay.rmdir, False)
+        yield "mkdir", partial(self._alter, "os.mkdir", overlay.mkdir, True)
         yield "truncate", partial(self._write, "os.truncate", True)
         yield "mkfifo", partial(self._write, "os.mkfifo", False)
         yield "link", self._link
@@ -361,13 +360,6 @@ class _FileDoors:
         for name in skipped:
             self._guard.note(what, name, "skipped")
 
-    def _remove(self, what: str, remove: _Real, real: _Real, path: Any, **kwargs: Any) -> None:
-        name = self._guard.find_guarded(path, kwargs.get("dir_fd"), follow=False)
-        if name is None:
-            real(path, **kwargs)
-        else:
-            self._change(what, path, remove, name, lost=(name,))
-
     def _rmtree(self, real: _Real, path: Any, ignore_errors: bool = False, *args: Any, **kwargs: Any) -> None:
         name = self._guard.find_guarded(path, kwargs.get("dir_fd"), follow=False)
         if name is None:
@@ -382,12 +374,13 @@ class _FileDoors:
             elif not ignore_errors:
                 raise
 
-    def _make(self, what: str, make: _Real, real: _Real, path: Any, *args: Any, **kwargs: Any) -> None:
+    def _alter(self, what: str, change: _Real, makes: bool, real: _Real, path: Any, *args: Any, **kwargs: Any) -> None:
+        """Makes or removes what has a name."""
         name = self._guard.find_guarded(path, kwargs.get("dir_fd"), follow=False)
         if name is None:
             real(path, *args, **kwargs)
         else:
-            self._change(what, path, make, name, made=name)
+            self._change(what, path, change, name, made=name if makes else None, lost=() if makes else (name,))
 
     def _link(self, real: _Real, src: Any, dst: Any, **kwargs: Any) -> None:
         name = self._guard.find_guarded(dst, kwargs.get("dst_dir_fd"), follow=False)
@@ -398,9 +391,8 @@ class _FileDoors:
         self._change("os.link", dst, self._overlay.link, old, name, made=name)
 
     def _symlink(self, real: _Real, src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
-        self._make(
-            "os.symlink", partial(self._overlay.symlink, os.fsdecode(src)), partial(real, src), dst, *args, **kwargs
-        )
+        make = partial(self._overlay.symlink, os.fsdecode(src))
+        self._alter("os.symlink", make, True, partial(real, src), dst, *args, **kwargs)
 
     def _move(self, what: str, real: _Real, src: Any, dst: Any, **kwargs: Any) -> None:
         old = self._guard.find_guarded(src, kwargs.get("src_dir_fd"), follow=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import jax
@@ -13,6 +14,11 @@ from hloscope.compile.recording.writes import writes_guarded
 
 ocp = pytest.importorskip("orbax.checkpoint")
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def zeros(shape, dtype, sharding):
+    array = np.zeros(shape, dtype)
+    return array if sharding is None else jax.device_put(array, sharding)
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +34,16 @@ class Run:
     """A script's state, as the recorder fakes it."""
 
     def __init__(self):
-        self.live = False
         self.faked = jnp.ones(4)
         self.state = {"w": self.faked, "n": 3}
 
+    @contextlib.contextmanager
     def guarded(self):
-        return writes_guarded(lambda: self.live, lambda array: array is self.faked)
+        with writes_guarded(lambda array: array is self.faked, blank=zeros) as self.log:
+            yield self.log
+
+    def begin(self):
+        self.log.faking_begins()
 
 
 @pytest.fixture
@@ -55,7 +65,7 @@ def test_a_manager_goes_on_and_keeps_nothing(real_checkpoints, run):
         manager = ocp.CheckpointManager(
             folder, options=ocp.CheckpointManagerOptions(max_to_keep=1, save_interval_steps=5)
         )
-        run.live = True
+        run.begin()
         saved = [manager.save(step, args=ocp.args.StandardSave(run.state)) for step in (4, 5, 10)]
         manager.wait_until_finished()
         assert saved == [False, True, True]
@@ -81,7 +91,7 @@ def test_a_manager_goes_on_and_keeps_nothing(real_checkpoints, run):
 
 def test_several_items(tmp_path, run):
     with run.guarded():
-        run.live = True
+        run.begin()
         with ocp.CheckpointManager(tmp_path / "new", item_names=("state", "meta")) as manager:
             args = ocp.args.Composite(state=ocp.args.StandardSave(run.state), meta=ocp.args.JsonSave({"a": 1}))
             assert manager.save(0, args=args)
@@ -95,7 +105,7 @@ def test_several_items(tmp_path, run):
 @pytest.mark.parametrize("kind", ["StandardCheckpointer", "PyTreeCheckpointer"])
 def test_checkpointers(kind, tmp_path, real_checkpoints, run):
     with run.guarded(), getattr(ocp, kind)() as checkpointer:
-        run.live = True
+        run.begin()
         checkpointer.save(tmp_path / "a", run.state)
         getattr(checkpointer, "wait_until_finished", lambda: None)()
         assert is_blank(checkpointer.restore(tmp_path / "a", run.state))
@@ -110,7 +120,7 @@ def test_checkpointers(kind, tmp_path, real_checkpoints, run):
 def test_what_is_small_and_real_keeps_its_value_and_placement(tmp_path, run):
     state = {"w": run.faked, "seed": np.arange(3), "count": jnp.asarray(7), "key": jax.random.key(1)}
     with run.guarded(), ocp.StandardCheckpointer() as checkpointer:
-        run.live = True
+        run.begin()
         checkpointer.save(tmp_path / "a", state)
         state["seed"][:] = 0
         restored = checkpointer.restore(tmp_path / "a")
@@ -124,7 +134,7 @@ def test_a_save_that_began_before_the_first_fake_is_finished(tmp_path, run):
     with run.guarded() as log:
         manager = ocp.CheckpointManager(tmp_path / "ckpt")
         manager.save(0, args=ocp.args.StandardSave({"w": jnp.ones(1000)}))
-        run.live = True
+        run.begin()
         log.faking_begins()
         manager.close()
     with ocp.CheckpointManager(tmp_path / "ckpt") as afterwards:
@@ -134,7 +144,7 @@ def test_a_save_that_began_before_the_first_fake_is_finished(tmp_path, run):
 def test_the_newer_interface(tmp_path, run):
     v1 = pytest.importorskip("orbax.checkpoint.experimental.v1")
     with run.guarded():
-        run.live = True
+        run.begin()
         v1.save(tmp_path / "a", run.state)
         assert is_blank(v1.load(tmp_path / "a", run.state))
         v1.save_async(tmp_path / "b", run.state).result()
@@ -151,7 +161,7 @@ def test_flax(tmp_path, run):
     checkpoints.save_checkpoint(tmp_path, {"w": jnp.ones(4), "n": 1}, 1)
     before = content(tmp_path)
     with run.guarded():
-        run.live = True
+        run.begin()
         assert checkpoints.save_checkpoint(tmp_path, run.state, 7) == str(tmp_path / "checkpoint_7")
         assert checkpoints.latest_checkpoint(tmp_path) == str(tmp_path / "checkpoint_7")
         assert is_blank(checkpoints.restore_checkpoint(tmp_path, run.state))
@@ -167,7 +177,7 @@ def test_tensorstore(tmp_path, run):
     ts.open(there | new, create=True).result().write(np.ones(4, np.float32)).result()
     before = content(tmp_path)
     with run.guarded() as log:
-        run.live = True
+        run.begin()
         old = ts.open(there).result()
         old.write(np.zeros(4, np.float32)).result()
         old[...] = 0

@@ -108,13 +108,8 @@ def site(tmp_path, monkeypatch):
     sys.modules.update(aside)
 
 
-@pytest.fixture
-def live():
-    return [False]
-
-
-def guarded(live):
-    return writes_guarded(lambda: live[0], lambda _: False)
+def guarded():
+    return writes_guarded(lambda _: False, blank=list)
 
 
 def use_wandb():
@@ -173,12 +168,12 @@ def use_mlflow():
 
 @pytest.mark.parametrize("use", [use_wandb, use_comet, use_aim, use_neptune, use_tensorboardx, use_mlflow])
 @pytest.mark.parametrize("was_imported", [False, True], ids=["imported later", "imported before"])
-def test_trackers_are_stood_in_for_from_the_beginning(use, was_imported, site, live):
+def test_trackers_are_stood_in_for_from_the_beginning(use, was_imported, site):
     names = {"use_comet": "comet_ml", "use_tensorboardx": "tensorboardX"}
     name = names.get(use.__name__, use.__name__.removeprefix("use_"))
     if was_imported:
         importlib.import_module(name)
-    with guarded(live) as log:
+    with guarded() as log:
         assert use() == []
     module = importlib.import_module(name)
     assert log.entries
@@ -187,8 +182,8 @@ def test_trackers_are_stood_in_for_from_the_beginning(use, was_imported, site, l
     assert not any("hloscope" in getattr(value, "__module__", "") for value in vars(module).values())
 
 
-def test_event_files_are_written_elsewhere(site, live):
-    with guarded(live) as log:
+def test_event_files_are_written_elsewhere(site):
+    with guarded() as log:
         from torch.utils.tensorboard import SummaryWriter
 
         assert SummaryWriter("logs", comment="a").log_dir == f"{log.scratch}/trackers/logs"
@@ -196,13 +191,13 @@ def test_event_files_are_written_elsewhere(site, live):
     assert SummaryWriter("logs").log_dir == "logs"
 
 
-def test_runs_and_stores_that_are_open_get_nothing_faked(site, live):
+def test_runs_and_stores_that_are_open_get_nothing_faked(site):
     from google.cloud.storage.blob import Blob
     from wandb.sdk import wandb_run
 
-    with guarded(live) as log:
+    with guarded() as log:
         wandb_run.Run().log({"loss": 1.0})
-        live[0] = True
+        log.faking_begins()
         wandb_run.Run().log({"loss": 0.0})
         Blob().upload_from_filename("model.bin")
     assert [args for args, _ in wandb_run.sent] == [({"loss": 1.0},)]
@@ -213,22 +208,22 @@ def test_runs_and_stores_that_are_open_get_nothing_faked(site, live):
     ]
 
 
-def test_writers_that_are_given_a_path_are_given_another(site, live):
+def test_writers_that_are_given_a_path_are_given_another(site):
     from torch import serialization
 
-    with guarded(live):
-        live[0] = True
+    with guarded() as log:
+        log.faking_begins()
         serialization.save("weights", "model.pt")
         assert serialization.load("model.pt") == "weights"
     assert os.listdir(site) == []
 
 
-def test_tensorflows_functions_for_files_take_the_doors_of_python(site, live):
+def test_tensorflows_functions_for_files_take_the_doors_of_python(site):
     from tensorflow.python.lib.io import file_io
 
     (site / "old").write_text("old")
-    with guarded(live) as log:
-        live[0] = True
+    with guarded() as log:
+        log.faking_begins()
         file_io.recursive_create_dir_v2("a/b")
         assert file_io.file_exists_v2("a/b")
         assert file_io.FileIO("a/b/c", "w").name == f"{log.scratch}/files{site}/a/b/c"
@@ -238,21 +233,22 @@ def test_tensorflows_functions_for_files_take_the_doors_of_python(site, live):
     assert [entry.destination for entry in log.entries][-1] == "gs://bucket/old"
 
 
-def test_writes_may_be_allowed_and_runs_are_still_not_registered(site, live):
-    with writes_guarded(lambda: True, lambda _: False, allow_writes=True) as log:
+def test_writes_may_be_allowed_and_runs_are_still_not_registered(site):
+    with writes_guarded(lambda _: False, blank=list, allow_writes=True) as log:
+        log.faking_begins()
         assert use_wandb() == use_comet() == use_mlflow() == []
         (site / "file").write_text("faked")
     assert (site / "file").read_text() == "faked"
     assert {entry.outcome for entry in log.entries} == {"stood in for", "redirected"}
 
 
-def test_processes_that_the_script_starts_find_trackers_turned_off(site, live):
-    with guarded(live):
+def test_processes_that_the_script_starts_find_trackers_turned_off(site):
+    with guarded():
         done = subprocess.run(["sh", "-c", "echo $WANDB_MODE"], capture_output=True, text=True, check=True)
     assert done.stdout == "disabled\n"
 
 
-def test_remote_files_are_written_to_the_scratch_folder(live):
+def test_remote_files_are_written_to_the_scratch_folder():
     fsspec = pytest.importorskip("fsspec")
 
     class Remote(fsspec.AbstractFileSystem):
@@ -265,8 +261,8 @@ def test_remote_files_are_written_to_the_scratch_folder(live):
         def rm(self, path, recursive=False, maxdepth=None):
             type(self).removed = (path,)
 
-    with guarded(live) as log:
-        live[0] = True
+    with guarded() as log:
+        log.faking_begins()
         with Remote().open("bucket/model.bin", "wb") as file:
             file.write(b"a")
         assert (entry := log.entries[0]).destination == "remote://bucket/model.bin"

@@ -50,11 +50,15 @@ class Faking:
     """What a recording says of itself."""
 
     def __init__(self):
-        self.begun = False
         self.faked = set()
 
+    @contextlib.contextmanager
     def guarded(self, **kwargs):
-        return writes_guarded(lambda: self.begun, lambda array: id(array) in self.faked, **kwargs)
+        with writes_guarded(lambda array: id(array) in self.faked, blank=np.zeros, **kwargs) as self.log:
+            yield self.log
+
+    def begin(self):
+        self.log.faking_begins()
 
 
 @pytest.fixture
@@ -271,7 +275,7 @@ WAYS = [
 def test_nothing_below_changes_and_the_script_sees_what_it_did(way, home, faking):
     before = state_of(home)
     with faking.guarded() as log:
-        faking.begun = True
+        faking.begin()
         assert way(home)
     assert state_of(home) == before
     assert log.entries
@@ -289,7 +293,7 @@ def test_before_anything_is_faked_files_are_the_scripts_own(home, faking):
 
 def test_entries_say_what_where_and_how_often(home, faking):
     with faking.guarded() as log:
-        faking.begun = True
+        faking.begin()
         for _ in range(3):
             appended(home)
         os.remove("runs.db")
@@ -309,7 +313,7 @@ def test_files_that_are_open_go_on_in_copies(home, faking):
     with faking.guarded() as log:
         script_log, descriptor = open("train.log", "w"), os.open("raw", os.O_WRONLY | os.O_CREAT)
         script_log.write("real\n")
-        faking.begun = True
+        faking.begin()
         log.faking_begins()
         script_log.write("faked\n")
         os.write(descriptor, b"faked")
@@ -329,7 +333,7 @@ def test_files_that_are_open_go_on_in_copies(home, faking):
 def test_what_no_door_sees_is_refused(home, faking):
     before = state_of(home)
     with faking.guarded() as log:
-        faking.begun = True
+        faking.begin()
         with pytest.raises(FakedWriteError, match=r"metrics\.jsonl was not written"):
             io.FileIO("metrics.jsonl", "w")
         with pytest.raises(PermissionError):
@@ -358,7 +362,8 @@ def test_errors_are_those_of_the_real_functions(home, faking):
     ]
     for is_faked in (False, True):
         with faking.guarded():
-            faking.begun = is_faked
+            if is_faked:
+                faking.begin()
             for kind, call in calls:
                 with pytest.raises(kind) as raised:
                     call()
@@ -369,7 +374,7 @@ def test_other_processes_are_listed(home, faking):
     with faking.guarded() as log:
         subprocess.run(["true"], check=True)
         assert log.entries == ()
-        faking.begun = True
+        faking.begin()
         subprocess.run(["true", "a"], check=True)
         assert os.system("true b") == 0
     found = {(entry.what, entry.destination, entry.outcome) for entry in log.entries}
@@ -388,7 +393,7 @@ def test_threads_are_guarded_and_so_are_those_that_outlive_the_recording(home, f
             caught.append(error)
 
     with faking.guarded() as log:
-        faking.begun = True
+        faking.begin()
         thread = threading.Thread(target=work)
         thread.start()
         while not log.entries:
@@ -406,7 +411,7 @@ def test_jaxs_compilation_cache_is_written(home, faking):
     jax.config.update("jax_compilation_cache_dir", str(home / "cache"))
     try:
         with faking.guarded() as log:
-            faking.begun = True
+            faking.begin()
             os.makedirs(home / "cache" / "inner")
             (home / "cache" / "entry").write_text("compiled")
         assert log.entries == ()
@@ -418,7 +423,7 @@ def test_jaxs_compilation_cache_is_written(home, faking):
 def test_threads_of_a_pool_are_free_for_other_work_afterwards(home, faking):
     with futures.ThreadPoolExecutor(1) as pool:
         with faking.guarded() as log:
-            faking.begun = True
+            faking.begin()
             pool.submit((home / "faked").write_text, "faked").result()
         pool.submit((home / "real").write_text, "real").result()
     assert [entry.destination for entry in log.entries] == [str(home / "faked")]
@@ -428,7 +433,7 @@ def test_threads_of_a_pool_are_free_for_other_work_afterwards(home, faking):
 
 def test_what_tempfile_makes_in_the_temporary_folder_is_real(faking):
     with faking.guarded() as log:
-        faking.begun = True
+        faking.begin()
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "a.py").write_text("print(5)")
             done = subprocess.run([sys.executable, f"{folder}/a.py"], capture_output=True, check=True)
@@ -445,7 +450,7 @@ def test_hloscopes_own_cache_is_written(home, faking, monkeypatch, tmp_path):
     monkeypatch.delenv("HLOSCOPE_CACHE", raising=False)
     monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "cache"))
     with faking.guarded() as log:
-        faking.begun = True
+        faking.begin()
         store = open_default_store()
         assert store.put("kind", "key", b"body")
         pathlib.Path("/dev/null").write_text("a")
@@ -465,7 +470,7 @@ def test_everything_is_undone(error, home, faking):
     environment = dict(os.environ)
     with contextlib.suppress(ValueError, KeyboardInterrupt), faking.guarded():
         assert builtins.open is not opened
-        faking.begun = True
+        faking.begin()
         os.makedirs("new/folder")
         os.chdir("new/folder")
         kept = open
@@ -492,7 +497,7 @@ def test_ctrl_c_waits_until_everything_is_in_its_place(tmp_path):
         if presses:
             raise presses.pop()
 
-    guard = Guard(lambda: False, lambda _: False, str(tmp_path))
+    guard = Guard(lambda _: False, str(tmp_path))
     guard.replace(Held, "first", "replaced")
     guard.at_end.append(pressed)
     guard.replace(Held, "last", "replaced")
@@ -515,7 +520,7 @@ def test_many_threads(home, faking):
 
     before = state_of(home)
     with faking.guarded():
-        faking.begun = True
+        faking.begin()
         with futures.ThreadPoolExecutor(8) as pool:
             found = list(pool.map(work, range(150)))
     assert found == [None if number % 3 == 0 else number for number in range(150)]
@@ -539,7 +544,7 @@ def test_faked_arrays_take_no_room(home, faking):
     large = np.zeros(1 << 22, np.uint8)
     faking.faked.add(id(large))
     with faking.guarded():
-        faking.begun = True
+        faking.begin()
         np.save("large.npy", large)
         assert np.load("large.npy").shape == large.shape
         assert os.stat("large.npy").st_blocks * 512 < large.nbytes // 4
@@ -560,15 +565,14 @@ def test_nothing_is_done_at_exit_once_outputs_were_faked(tmp_path):
     script.write_text(
         "import atexit, pathlib\n"
         "from hloscope.compile.recording.writes import writes_guarded\n"
-        "faked = []\n"
         "def save(name): pathlib.Path(name).write_text('saved')\n"
         "def unwanted(): save('unwanted')\n"
-        "with writes_guarded(lambda: bool(faked), lambda _: False):\n"
+        "with writes_guarded(lambda _: False, blank=list) as log:\n"
         "    atexit.register(unwanted)\n"
         "    atexit.unregister(unwanted)\n"
         "    assert atexit.register(save, 'faked') is save\n"
-        "    faked.append(1)\n"
-        "with writes_guarded(lambda: False, lambda _: False):\n"
+        "    log.faking_begins()\n"
+        "with writes_guarded(lambda _: False, blank=list):\n"
         "    atexit.register(save, 'real')\n"
     )
     root = pathlib.Path(__file__).parents[3]
@@ -580,7 +584,7 @@ def test_nothing_is_done_at_exit_once_outputs_were_faked(tmp_path):
 def test_forked_processes_are_guarded(home, faking):
     before = state_of(home)
     with faking.guarded() as log:
-        faking.begun = True
+        faking.begin()
         child = os.fork()
         if not child:
             try:
