@@ -169,6 +169,11 @@ class Columns:
         start = self.text.index(opening, self.line_start(index)) + len(opening)
         return self.text[start : self.text.index(")", start)]
 
+    def line_text(self, line: int) -> str:
+        """The text of a 1-based line, without its end; empty behind the last line."""
+        starts = self.line_starts[line - 1 : line + 1]
+        return self.text[starts[0] : starts[1] - 1 if len(starts) > 1 else None] if starts else ""
+
     def line_start(self, index: int) -> int:
         """Offset of an instruction's first line."""
         return self.line_starts[self.lines[index] - 1]

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import compress, count, repeat
 from operator import add
 from typing import Any, NamedTuple
@@ -63,7 +63,6 @@ class LineCache:
         dialect: The dialect that cuts its lines.
         forms: Opcode and shape, by the opening of a row.
         called: The callees, by the attributes of a row.
-        configs: The configurations.
         odd: The words in an unusual form; lines with one are parsed separately.
     """
 
@@ -71,7 +70,6 @@ class LineCache:
         self.dialect = dialect
         self.forms: dict[str, Form] = {}
         self.called: dict[str, Called] = {}
-        self.configs: set[str] = set()
         self.odd: set[str] = set()
         self._around_names: set[str] = set()
 
@@ -96,7 +94,6 @@ class LineCache:
     def learn_configs(self, texts: Iterable[str]) -> None:
         """Learns the texts after the metadata."""
         for text in texts:
-            self.configs.add(text)
             if text and (_find_calling_keys(replace_numbers(text)) is None or len(cut_attributes(text)) != 1):
                 self.odd.add(text)
 
@@ -206,10 +203,10 @@ def read_head(line: str) -> tuple[str, bool]:
     return found.group(1), head.is_entry
 
 
-# ---- A stretch of whole lines, cut into rows, and the events between its instructions
+# ---- The lines of a text, cut into rows, and the events between its instructions
 
 MOST_LINES = 64
-"""Maximum number of lines of one instruction, head or header here."""
+"""Maximum number of lines of one instruction or head here."""
 
 
 Rows = Row[tuple[str, ...]]
@@ -226,12 +223,12 @@ class EventKind(Enum):
     FAILS = auto()
 
 
-class ChunkEvent(NamedTuple):
+class RowEvent(NamedTuple):
     """Anything other than a plain row.
 
     Attributes:
         does: Its effect.
-        place: Number of plain rows of the chunk before it.
+        place: Number of plain rows before it.
         line: Its 1-based line.
         lines: Number of its lines.
         name: The name of the computation that it opens.
@@ -252,20 +249,13 @@ class ChunkEvent(NamedTuple):
     source: str = ""
 
 
-class _Incomplete(Exception):  # noqa: N818 - no error: the next chunk begins here
-    """An instruction or a head continues after the end of the chunk."""
-
-
-class Chunk:
-    """The lines from one offset of a text up to another.
+class TextRows:
+    """The rows of a text below its preamble.
 
     Args:
         cache: The words of the text's dialect; new ones are added.
-        text: The whole text.
-        start: Offset of the first line.
-        end: Offset after the last line, without its line end.
+        columns: The columns of the text.
         line: 1-based number of the first line.
-        in_computation: Whether it begins inside a computation.
 
     Attributes:
         row: The columns of the plain rows: those of usual instructions.
@@ -273,22 +263,17 @@ class Chunk:
         called: The callees of each of them.
         lines: The line of each of them.
         events: The events between them.
-        length: Number of lines read: all before one that continues after the end.
-        in_computation: Whether the text after them is inside a computation.
     """
 
-    def __init__(self, cache: LineCache, text: str, start: int, end: int, line: int, *, in_computation: bool) -> None:
+    def __init__(self, cache: LineCache, columns: Columns, line: int) -> None:
         self._cache = cache
-        self._text = text
-        self._start, self._end, self._line = start, end, line
-        self._rows: list[tuple[str, ...]] = cache.dialect.pattern.findall(text, start, end)
+        self._columns, self._line = columns, line
+        self._rows: list[tuple[str, ...]] = cache.dialect.pattern.findall(columns.text, columns.line_starts[line - 1])
         self._names = [row[_NAME] for row in self._rows]
-        self.in_computation = in_computation
-        self.length = len(self._names)
+        self._in_computation = False
         row = self._plain_rows()
         self._learn(row)
         self.events = self._find_events()
-        del self._names[self.length :]
         if len(row.name) > sum(map(bool, self._names)):  # some belong to another line or have an unusual form
             row = self._plain_rows()
         self.row = row
@@ -296,30 +281,19 @@ class Chunk:
         self.called: list[Called] = list(map(cache.called.__getitem__, row.attributes))
         if cache.dialect.split is not None:
             self.row = row._replace(operands=tuple(", ".join(cache.operands(operands)) for operands in row.operands))
-        self.lines = list(compress(range(line, line + self.length), self._names))
+        self.lines = list(compress(range(line, line + len(self._names)), self._names))
 
     def _plain_rows(self) -> Rows:
         """The columns of the rows that still have a name."""
         found = list(compress(self._rows, self._names))
         return Row._make(zip(*found, strict=True)) if found else _NO_ROWS
 
-    @cached_property
-    def _raw(self) -> list[str]:
-        """The unchanged lines."""
-        return self._text[self._start : self._end].split("\n")
-
-    def next_start(self) -> int:
-        """Offset of the first unread line."""
-        if self.length == len(self._rows):
-            return self._end + 1
-        return self._start + sum(len(line) + 1 for line in self._raw[: self.length])
-
     def _learn(self, row: Rows) -> None:
         """Learns the new words. Rows with a word in an unusual form lose their name."""
         cache, odd = self._cache, set[int]()
-        cache.learn_forms(set(row.opening).difference(cache.forms))
-        cache.learn_attributes(set(row.attributes).difference(cache.called))
-        cache.learn_configs(set(row.config).difference(cache.configs))
+        cache.learn_forms(set(row.opening))
+        cache.learn_attributes(set(row.attributes))
+        cache.learn_configs(set(row.config))
         if cache.odd:
             words = zip(row.opening, row.attributes, row.config, strict=True)
             odd.update(number for number, found in enumerate(words) if not cache.odd.isdisjoint(found))
@@ -327,32 +301,28 @@ class Chunk:
             odd.update(number for number, name in enumerate(row.name) if name in RESERVED)
         if cache.dialect.split is not None:
             odd.update(number for number, operands in enumerate(row.operands) if not cache.can_read(operands))
-        numbers = list(compress(range(self.length), self._names)) if odd else []
+        numbers = list(compress(range(len(self._names)), self._names)) if odd else []
         for number in odd:
             self._names[numbers[number]] = ""
 
     def _other(self, number: int) -> str:
         """The line of a row that is not plain."""
         row = self._rows[number]
-        return self._raw[number] if row[_NAME] else row[-1]
+        return self._columns.line_text(self._line + number) if row[_NAME] else row[-1]
 
     # ---- everything else
 
-    def _find_events(self) -> list[ChunkEvent]:
-        events: list[ChunkEvent] = []
+    def _find_events(self) -> list[RowEvent]:
+        events: list[RowEvent] = []
         odd = [number for number, name in enumerate(self._names) if not name]
         next_row, removed = 0, 0
         for number in odd:
             source = self._other(number)
-            if source == "}" and self.in_computation and number >= next_row:
-                self.in_computation = False
-                events.append(ChunkEvent(EventKind.CLOSES, number - removed, self._line + number))
+            if source == "}" and self._in_computation and number >= next_row:
+                self._in_computation = False
+                events.append(RowEvent(EventKind.CLOSES, number - removed, self._line + number))
             elif source and number >= next_row and (stripped := source.strip(" \t\r")) and not is_comment(stripped):
-                try:
-                    event = self._event(stripped, number, number - removed)
-                except _Incomplete:
-                    self.length = number
-                    break
+                event = self._event(stripped, number, number - removed)
                 events.append(event)
                 next_row = number + event.lines
                 removed += self._swallow(number + 1, next_row) if event.lines > 1 else 0
@@ -368,48 +338,40 @@ class Chunk:
             self._names[number] = ""
         return len(taken)
 
-    def _event(self, source: str, number: int, place: int) -> ChunkEvent:
+    def _event(self, source: str, number: int, place: int) -> RowEvent:
         """The event for a row that is not plain."""
         line = self._line + number
         try:
-            if self.in_computation and source[0] == "}":
+            if self._in_computation and source[0] == "}":
                 thread = load_language().parse("computation_end", source)
-                self.in_computation = False
-                return ChunkEvent(EventKind.CLOSES, place, line, thread=thread)
-            if self.in_computation:
+                self._in_computation = False
+                return RowEvent(EventKind.CLOSES, place, line, thread=thread)
+            if self._in_computation:
                 instruction, source, count = self._joined(
                     number, self._other(number), partial(load_language().parse, "instruction")
                 )
-                return ChunkEvent(EventKind.ADDS, place, line, count, instruction=instruction, source=source)
+                return RowEvent(EventKind.ADDS, place, line, count, instruction=instruction, source=source)
             (name, is_entry), source, count = self._joined(number, source, read_head)
         except ReadError:
-            return ChunkEvent(EventKind.FAILS, place, line)
-        self.in_computation = True
-        return ChunkEvent(EventKind.OPENS, place, line, count, name=name, is_entry=is_entry)
+            return RowEvent(EventKind.FAILS, place, line)
+        self._in_computation = True
+        return RowEvent(EventKind.OPENS, place, line, count, name=name, is_entry=is_entry)
 
     def _joined(self, number: int, source: str, read: Callable[[str], Any]) -> tuple[Any, str, int]:
         """The result of reading a line together with the following ones until they are complete, and their number.
 
         Raises:
-            ReadError: The line does not begin as it should.
-            _Incomplete: It continues after the end of the chunk.
+            ReadError: The line does not begin as it should, or takes too many lines.
         """
-        for taken in range(1, MOST_LINES + 1):
+        for taken in range(1, min(MOST_LINES, len(self._rows) - number) + 1):
             try:
                 return read(source), source, taken
             except ReadError as error:
                 if not error.at_end:
                     raise
-            if number + taken >= len(self._rows):
-                break
-            source = f"{source}\n{self._raw[number + taken]}"
-        if taken == MOST_LINES or self._end >= len(self._text):
-            raise ReadError(0, "too many lines")
-        raise _Incomplete
+            source = f"{source}\n{self._columns.line_text(self._line + number + taken)}"
+        raise ReadError(0, "too many lines")
 
-
-CHUNK_LENGTH = 1 << 17
-"""Number of characters that are cut into rows at once."""
 
 _INDEX_COMMENT_BEHIND_COMMA = re.compile(r", /\*index=[0-9]++\*/")
 
@@ -451,71 +413,67 @@ class Scanner:
         except ReadError:
             raise FallbackToGrammar(None) from None
         try:
-            self._computations(preamble.position, preamble.line)
+            if preamble.line <= len(self._columns.line_starts):
+                self._computations(preamble.line)
         finally:  # the text read before it stopped is checked too, and may send it further back
             self._check_order()
         if not self._columns.computations:
             raise FallbackToGrammar(None)
 
-    def _computations(self, position: int, line: int) -> None:
-        text, size = self._columns.text, CHUNK_LENGTH
-        cache = LineCache(detect_dialect(text, position))
-        self._columns.dialect, self._between = cache.dialect, cache.dialect.between
-        while position < len(text):
-            end = text.find("\n", position + size)
-            end = len(text) if end < 0 else end
-            chunk = Chunk(cache, text, position, end, line, in_computation=self._scope is not None)
-            self._add(chunk)
-            size = CHUNK_LENGTH if chunk.length else 2 * size
-            position, line = chunk.next_start(), line + chunk.length
+    def _computations(self, line: int) -> None:
+        """Reads the text from a 1-based line on."""
+        columns = self._columns
+        cache = LineCache(detect_dialect(columns.text, columns.line_starts[line - 1]))
+        columns.dialect, self._between = cache.dialect, cache.dialect.between
+        self._add(TextRows(cache, columns, line))
         if self._scope is not None:
             raise FallbackToGrammar(self._scope.line - 1, is_cut_off=True)
 
-    def _add(self, chunk: Chunk) -> None:
-        """Adds the contents of a chunk to the columns."""
-        ends = [event.place for event in chunk.events if event.does is EventKind.ADDS]
-        ends.append(len(chunk.lines))
-        self._append(chunk, 0, ends.pop(0))
+    def _add(self, rows: TextRows) -> None:
+        """Adds the contents of the text to the columns."""
+        ends = [event.place for event in rows.events if event.does is EventKind.ADDS]
+        ends.append(len(rows.lines))
+        self._append(rows, 0, ends.pop(0))
         start = 0
-        for event in chunk.events:
-            self._resolve(chunk, start, event.place)
+        for event in rows.events:
+            self._resolve(rows, start, event.place)
             start = event.place
             self._do(event)
             if event.does is EventKind.ADDS:
-                self._append(chunk, start, ends.pop(0))
-        self._resolve(chunk, start, len(chunk.lines))
+                self._append(rows, start, ends.pop(0))
+        self._resolve(rows, start, len(rows.lines))
 
-    def _append(self, chunk: Chunk, start: int, end: int) -> None:
+    def _append(self, rows: TextRows, start: int, end: int) -> None:
         """Adds plain rows, still without operands."""
-        columns, called = self._columns, chunk.called[start:end]
+        columns, called = self._columns, rows.called[start:end]
         first = len(columns.names)
         self._shift = first - start
         columns.called.update(compress(zip(count(first), called), called))
-        columns.names += chunk.row.name[start:end]
-        columns.forms += chunk.forms[start:end]
-        _append_numbers(columns.lines, chunk.lines[start:end])
-        lists = chunk.row.operands[start:end]
+        columns.names += rows.row.name[start:end]
+        columns.forms += rows.forms[start:end]
+        _append_numbers(columns.lines, rows.lines[start:end])
+        lists = rows.row.operands[start:end]
         counts = list(map(add, map(str.count, lists, repeat(",")), map(bool, lists)))  # a name holds no comma
         _append_numbers(columns.operand_starts, numpy.cumsum(counts, dtype=numpy.int64) + columns.operand_starts[-1])
 
-    def _resolve(self, chunk: Chunk, start: int, end: int) -> None:
+    def _resolve(self, rows: TextRows, start: int, end: int) -> None:
         """Adds roots and operands of plain rows in one computation."""
         if start == end:
             return
         scope, first = self._scope, start + self._shift
         if scope is None:
-            raise FallbackToGrammar(chunk.lines[start] - 1)
-        roots, indexes = chunk.row.root[start:end], scope.indexes
+            raise FallbackToGrammar(rows.lines[start] - 1)
+        roots, indexes = rows.row.root[start:end], scope.indexes
         size = len(indexes) + end - start
-        indexes.update(zip(chunk.row.name[start:end], range(first, end + self._shift), strict=True))
+        indexes.update(zip(rows.row.name[start:end], range(first, end + self._shift), strict=True))
         if len(indexes) != size or roots.count("ROOT ") + (scope.root is not None) > 1:
             raise FallbackToGrammar(scope.line - 1)
         if "ROOT " in roots:
             scope.root = first + roots.index("ROOT ")
-        callees = {name for called in filter(None, chunk.called[start:end]) for _, name in called}
+        callees = {name for called in filter(None, rows.called[start:end]) for _, name in called}
         if not callees <= self._builder.computation_names:
             raise FallbackToGrammar(scope.line - 1)
-        names = self._between.join(filter(None, chunk.row.operands[start:end]))
+        names = self._between.join(filter(None, rows.row.operands[start:end]))
         if not names:
             return
         names = _INDEX_COMMENT_BEHIND_COMMA.sub(", ", names) if "/" in names else names
@@ -524,7 +482,7 @@ class Scanner:
         except KeyError:
             raise FallbackToGrammar(scope.line - 1) from None
 
-    def _do(self, event: ChunkEvent) -> None:
+    def _do(self, event: RowEvent) -> None:
         scope = self._scope
         if event.does is EventKind.OPENS:
             self._scope, self._is_entry = Scope(event.name, event.line, event.place + self._shift), event.is_entry
@@ -541,7 +499,7 @@ class Scanner:
         except ReadError:
             raise FallbackToGrammar(scope.line - 1) from None
 
-    def _close(self, scope: Scope, event: ChunkEvent) -> None:
+    def _close(self, scope: Scope, event: RowEvent) -> None:
         end = event.place + self._shift
         if end == scope.first:
             raise ReadError(0, "an empty computation")
@@ -581,14 +539,11 @@ class Preamble:
     """Reads the start of a text, line by line.
 
     Attributes:
-        position: Offset of the next line.
-        line: Its 1-based number.
+        line: The 1-based number of the next line.
     """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._text = builder.columns.text
-        self.position = 0
         self.line = 1
 
     def read(self) -> None:
@@ -598,43 +553,30 @@ class Preamble:
             ReadError: The text does not begin with a header, or is not laid out line by line.
         """
         self._skip_blank()
-        if not self._peek().lstrip(" \t").startswith("HloModule"):
-            raise ReadError(self.position, "no header")
-        self._header()
+        source = self._peek()
+        if not source.lstrip(" \t").startswith("HloModule"):
+            raise ReadError(0, "no header")
+        self._builder.add_header(load_language().parse("header", source), source)
+        self.line += 1
         tables: list[tuple[StackTableRow, ...]] = []
         for title in _TITLES:
             self._skip_blank()
             if self._peek().strip(" \t\r") != title:
                 break
-            self._next(self._peek())
+            self.line += 1
             tables.append(self._rows(strings=title.endswith("Names")))
         if tables and len(tables) != len(_TITLES):
-            raise ReadError(self.position, "a table is missing")
+            raise ReadError(0, "a table is missing")
         self._builder.add_tables(tuple(tables))
-
-    def _header(self) -> None:
-        end = self.position - 1
-        for _ in range(MOST_LINES):
-            end = self._text.find("\n", end + 1)
-            source = self._text[self.position : end if end >= 0 else None]
-            try:
-                self._builder.add_header(load_language().parse("header", source), source)
-            except ReadError as error:
-                if not error.at_end or end < 0:
-                    raise
-            else:
-                self._next(source)
-                return
-        raise ReadError(self.position, "too many lines")
 
     def _rows(self, *, strings: bool) -> tuple[StackTableRow, ...]:
         rows: list[StackTableRow] = []
         while (source := self._peek())[:1].isdigit():
             row = load_language().parse("table_row", source) if strings else self._number_row(source)
             if isinstance(row, str) != strings:
-                raise ReadError(self.position, "a row of another table")
+                raise ReadError(0, "a row of another table")
             rows.append(row)
-            self._next(source)
+            self.line += 1
         return tuple(rows)
 
     def _number_row(self, source: str) -> StackTableRow:
@@ -645,20 +587,12 @@ class Preamble:
         return found if is_usual else row
 
     def _peek(self) -> str:
-        end = self._text.find("\n", self.position)
-        return self._text[self.position : end if end >= 0 else None]
-
-    def _next(self, source: str) -> None:
-        self.position = min(self.position + len(source) + 1, len(self._text))
-        self.line += source.count("\n") + 1
+        return self._builder.columns.line_text(self.line)
 
     def _skip_blank(self) -> None:
-        while self.position < len(self._text):
-            source = self._peek()
-            stripped = source.strip(" \t\r")
-            if stripped and not is_comment(stripped):
-                return
-            self._next(source)
+        count = len(self._builder.columns.line_starts)
+        while self.line <= count and is_comment(self._peek().strip(" \t\r")):
+            self.line += 1
 
 
 def _find_first_early_use(columns: Columns, end: int) -> int:

@@ -131,13 +131,6 @@ def test_both_ways_agree(name):
     assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
 
 
-@pytest.mark.parametrize("size", [1, 60, 500])
-@pytest.mark.parametrize("name", TEXTS)
-def test_both_ways_agree_wherever_chunks_end(name, size, monkeypatch):
-    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK_LENGTH", size)
-    assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -348,9 +341,6 @@ def test_configurations(text, is_usual):
 
 @needs_corpus
 @pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
-def test_both_ways_agree_on_the_corpus(path, monkeypatch):
+def test_both_ways_agree_on_the_corpus(path):
     text = path.read_bytes().decode()
-    whole = outcome(parse_whole, text)
-    assert outcome(parse_module, text) == whole
-    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK_LENGTH", 300)
-    assert outcome(parse_module, text) == whole
+    assert outcome(parse_module, text) == outcome(parse_whole, text)
