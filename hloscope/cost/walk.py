@@ -355,25 +355,15 @@ class ComputationWalk:
         found, now_us = self._priced.times[key], self._now_us
         assert self._at is not None
         if found is None:
-            return InFlight(
-                start=self._at,
-                unit=Unit.ICI,
-                begin_us=now_us,
-                finish_us=now_us,
-                issued_us=now_us,
-                key=key,
-                is_started=is_started,
-            )
+            return InFlight(start=self._at, unit=Unit.ICI, issued_us=now_us, key=key, is_started=is_started)
         late = [other for other in self._in_flight.values() if other.finish_us > now_us and other.meets(found)]
         beside = late[0] if len(late) == 1 and self._can_share(late[0], found) else None
         behind = None if beside is not None else max(late, key=lambda other: other.finish_us, default=None)
-        begin_us = now_us if behind is None else behind.finish_us
         started = InFlight(
             start=self._at,
             unit=Unit.DCN if found.is_between_slices else Unit.ICI,
-            begin_us=begin_us,
-            finish_us=begin_us + found.time_us,
             issued_us=now_us,
+            time_us=found.time_us,
             key=key,
             transfer=found,
             is_started=is_started,
@@ -488,9 +478,8 @@ class ComputationWalk:
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=unit,
-            begin_us=self._now_us,
-            finish_us=self._now_us + copy.time_us,
             issued_us=self._now_us,
+            time_us=copy.time_us,
             cost=copy,
             is_prefetch=is_prefetch,
         )
@@ -512,9 +501,8 @@ class ComputationWalk:
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=Unit.THREAD,
-            begin_us=self._now_us,
-            finish_us=self._now_us + sums.total_us,
             issued_us=self._now_us,
+            time_us=sums.total_us,
             thread=sums,
             runs=runs,
         )
@@ -525,9 +513,8 @@ class ComputationWalk:
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=Unit.HOST,
-            begin_us=self._now_us,
-            finish_us=self._now_us + cost.time_us,
             issued_us=self._now_us,
+            time_us=cost.time_us,
             cost=cost,
         )
 
