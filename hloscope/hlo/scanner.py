@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import cache, lru_cache, partial
 from itertools import compress, count, repeat
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 from numpy.typing import ArrayLike
@@ -42,9 +42,9 @@ from hloscope.hlo.records import (
 # ---- the words of a text's lines that the grammar has read, and the results
 #
 # A word is a shape with its opcode, a run of attributes, a backend's configuration, or the text around the names of an
-# operand list. Each is learnt once per text; from then on it is looked up in a dictionary. Numbers only matter to the
-# grammar in shapes, so all other words are read with every number replaced by 1, and one parse serves all words that
-# differ only in their numbers; parses are cached for later texts.
+# operand list. Each is read once per text, however often it occurs. Numbers only matter to the grammar in shapes, so
+# all other words are read with every number replaced by 1, and one parse serves all words that differ only in their
+# numbers; parses are cached for later texts.
 
 _LINE = "x = f32[] add()"
 _COMMENT = re.compile(r"//|/\*(?!index=)")
@@ -55,80 +55,58 @@ _names_in = re.compile(rf"(?<![A-Za-z0-9_.-]){NAME}").findall
 Called = tuple[tuple[str, str], ...]
 """(attribute key, computation name) for each computation that an instruction calls."""
 
+_Meaning = TypeVar("_Meaning")
 
-class LineCache:
-    """The words of one text.
 
-    Attributes:
-        dialect: The dialect that cuts its lines.
-        forms: Opcode and shape, by the opening of a row.
-        called: The callees, by the attributes of a row.
-        odd: The words in an unusual form; lines with one are parsed separately.
-    """
+def _read_words(read: Callable[[str], _Meaning | None], words: Iterable[str]) -> dict[str, _Meaning]:
+    """The meanings of words; those in an unusual form are left out, and lines with one are parsed separately."""
+    found = {word: read(word) for word in set(words)}
+    return {word: meaning for word, meaning in found.items() if meaning is not None}
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self.forms: dict[str, Form] = {}
-        self.called: dict[str, Called] = {}
-        self.odd: set[str] = set()
-        self._around_names: set[str] = set()
 
-    def learn_forms(self, openings: Iterable[str]) -> None:
-        """Learns words such as `f32[2]{0} add(`."""
-        for opening in openings:
-            shape, _, opcode = opening.rpartition(" ")
-            try:
-                self.forms[opening] = Form(_parse_opcode(opcode, bool(shape)), _parse_shape(shape) if shape else None)
-            except ReadError:
-                self.forms[opening] = Form("", None)
-                self.odd.add(opening)
+def read_form(opening: str) -> Form | None:
+    """The opcode and shape of a word such as `f32[2]{0} add(`; None if its form is unusual."""
+    shape, _, opcode = opening.rpartition(" ")
+    try:
+        return Form(_parse_opcode(opcode, bool(shape)), _parse_shape(shape) if shape else None)
+    except ReadError:
+        return None
 
-    def learn_attributes(self, texts: Iterable[str]) -> None:
-        """Learns runs of attributes such as `, channel_id=1, to_apply=%add`."""
-        for text in texts:
-            calling = _find_calling_keys(replace_numbers(text))
-            self.called[text] = _find_called(text, calling) if calling else ()
-            if calling is None:
-                self.odd.add(text)
 
-    def learn_configs(self, texts: Iterable[str]) -> None:
-        """Learns the texts after the metadata."""
-        for text in texts:
-            if text and (_find_calling_keys(replace_numbers(text)) is None or len(cut_attributes(text)) != 1):
-                self.odd.add(text)
+def read_called(attributes: str) -> Called | None:
+    """The callees in a run of attributes such as `, channel_id=1, to_apply=%add`; None if its form is unusual."""
+    calling = _find_calling_keys(replace_numbers(attributes))
+    if not calling:
+        return None if calling is None else ()
+    return _find_called(attributes, calling)
 
-    def can_read(self, operands: str) -> bool:
-        """Returns whether `operands` reads a list."""
-        try:
-            self.operands(operands)
-        except ReadError:
-            return False
-        return True
 
-    def operands(self, text: str) -> list[str]:
-        """The names of an operand list whose operands may have shapes.
+def read_config(text: str) -> str | None:
+    """The text after the metadata, which is empty or a backend's configuration; None if its form is unusual."""
+    is_config = _find_calling_keys(replace_numbers(text)) is not None and len(cut_attributes(text)) == 1
+    return text if is_config or not text else None
 
-        Raises:
-            ReadError: There is something other than shapes between the names, or one does not follow the grammar.
-        """
-        if not text:
-            return []
-        first, *parts = self.dialect.split.split(text) if self.dialect.split else (text,)
-        if not parts or parts[-1]:
-            raise ReadError(0, "an operand has no name")
-        for piece in (f", {first}", *parts[1:-1:2]):
-            if piece not in self._around_names:
-                self._learn_around_names(piece)
-        return parts[::2]
 
-    def _learn_around_names(self, piece: str) -> None:
-        """Learns `, f32[2]{0} `."""
-        shape = _INDEX_COMMENT.sub("", piece[2:])
-        if piece[:2] != ", " or (shape and (not shape.rstrip(" ") or shape[-1] != " ")):
-            raise ReadError(0, "no shape")
-        if shape:
-            _parse_shape(shape.rstrip(" "))
-        self._around_names.add(piece)
+def _read_operands(split: re.Pattern[str], text: str) -> str | None:
+    """The names of an operand list whose operands have shapes, joined; None if its form is unusual."""
+    first, *parts = split.split(text)
+    pieces = (f", {first}", *parts[1:-1:2])
+    if text and (not parts or parts[-1] or not all(map(_is_shape_before_name, pieces))):
+        return None
+    return ", ".join(parts[::2])
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_shape_before_name(piece: str) -> bool:
+    """Returns whether the text between two names is like `, f32[2]{0} `."""
+    shape = _INDEX_COMMENT.sub("", piece[2:])
+    if piece[:2] != ", " or (shape and (not shape.rstrip(" ") or shape[-1] != " ")):
+        return False
+    try:
+        _parse_shape(shape.rstrip(" ") or "f32[]")
+    except ReadError:
+        return False
+    return True
 
 
 _INDEX_COMMENT = re.compile(r"/\*index=[0-9]+\*/")
@@ -253,7 +231,7 @@ class TextRows:
     """The rows of a text below its preamble.
 
     Args:
-        cache: The words of the text's dialect; new ones are added.
+        dialect: The dialect of the text.
         columns: The columns of the text.
         line: 1-based number of the first line.
 
@@ -265,22 +243,26 @@ class TextRows:
         events: The events between them.
     """
 
-    def __init__(self, cache: LineCache, columns: Columns, line: int) -> None:
-        self._cache = cache
+    def __init__(self, dialect: Dialect, columns: Columns, line: int) -> None:
         self._columns, self._line = columns, line
-        self._rows: list[tuple[str, ...]] = cache.dialect.pattern.findall(columns.text, columns.line_starts[line - 1])
+        self._rows: list[tuple[str, ...]] = dialect.pattern.findall(columns.text, columns.line_starts[line - 1])
         self._names = [row[_NAME] for row in self._rows]
         self._in_computation = False
         row = self._plain_rows()
-        self._learn(row)
+        forms, called = _read_words(read_form, row.opening), _read_words(read_called, row.attributes)
+        words: list[tuple[Mapping[str, object], Sequence[str]]] = [(forms, row.opening), (called, row.attributes)]
+        words.append((_read_words(read_config, row.config), row.config))
+        lists: dict[str, str] = {}
+        if dialect.split is not None:
+            lists = _read_words(partial(_read_operands, dialect.split), row.operands)
+            words.append((lists, row.operands))
+        self._drop_odd(row, words)
         self.events = self._find_events()
         if len(row.name) > sum(map(bool, self._names)):  # some belong to another line or have an unusual form
             row = self._plain_rows()
-        self.row = row
-        self.forms: list[Form] = list(map(cache.forms.__getitem__, row.opening))
-        self.called: list[Called] = list(map(cache.called.__getitem__, row.attributes))
-        if cache.dialect.split is not None:
-            self.row = row._replace(operands=tuple(", ".join(cache.operands(operands)) for operands in row.operands))
+        self.row = row._replace(operands=tuple(map(lists.__getitem__, row.operands))) if dialect.split else row
+        self.forms = list(map(forms.__getitem__, row.opening))
+        self.called = list(map(called.__getitem__, row.attributes))
         self.lines = list(compress(range(line, line + len(self._names)), self._names))
 
     def _plain_rows(self) -> Rows:
@@ -288,19 +270,19 @@ class TextRows:
         found = list(compress(self._rows, self._names))
         return Row._make(zip(*found, strict=True)) if found else _NO_ROWS
 
-    def _learn(self, row: Rows) -> None:
-        """Learns the new words. Rows with a word in an unusual form lose their name."""
-        cache, odd = self._cache, set[int]()
-        cache.learn_forms(set(row.opening))
-        cache.learn_attributes(set(row.attributes))
-        cache.learn_configs(set(row.config))
-        if cache.odd:
-            words = zip(row.opening, row.attributes, row.config, strict=True)
-            odd.update(number for number, found in enumerate(words) if not cache.odd.isdisjoint(found))
-        if not RESERVED.isdisjoint(row.name):
-            odd.update(number for number, name in enumerate(row.name) if name in RESERVED)
-        if cache.dialect.split is not None:
-            odd.update(number for number, operands in enumerate(row.operands) if not cache.can_read(operands))
+    def _drop_odd(self, row: Rows, words: Sequence[tuple[Mapping[str, object], Sequence[str]]]) -> None:
+        """Takes the name from the rows with a word in an unusual form, or with a name that cannot be one.
+
+        Args:
+            row: The rows.
+            words: The known words, and those of each row.
+        """
+        odd = (
+            {number for number, name in enumerate(row.name) if name in RESERVED} if RESERVED & set(row.name) else set()
+        )
+        for known, column in words:
+            if len(known) < len(set(column)):
+                odd.update(number for number, word in enumerate(column) if word not in known)
         numbers = list(compress(range(len(self._names)), self._names)) if odd else []
         for number in odd:
             self._names[numbers[number]] = ""
@@ -423,9 +405,9 @@ class Scanner:
     def _computations(self, line: int) -> None:
         """Reads the text from a 1-based line on."""
         columns = self._columns
-        cache = LineCache(detect_dialect(columns.text, columns.line_starts[line - 1]))
-        columns.dialect, self._between = cache.dialect, cache.dialect.between
-        self._add(TextRows(cache, columns, line))
+        columns.dialect = detect_dialect(columns.text, columns.line_starts[line - 1])
+        self._between = columns.dialect.between
+        self._add(TextRows(columns.dialect, columns, line))
         if self._scope is not None:
             raise FallbackToGrammar(self._scope.line - 1, is_cut_off=True)
 
