@@ -105,9 +105,6 @@ def predict_step(program: Capture, module: HloModule, priced: Analysis) -> Predi
         program: The results of its compile.
         module: The parsed text.
         priced: Its analysis, with times.
-
-    Raises:
-        SliceError: Its slice has no TPU chips.
     """
     if priced.time is None or program.slice is None or program.slice.chip is None:
         return None

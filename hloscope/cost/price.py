@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hloscope.analysis.kernels import find_kernel_names
 from hloscope.analysis.matmuls import MATMUL_OPCODES
 from hloscope.analysis.provenance import find_provenance
-from hloscope.base.errors import Option, SliceError, say
+from hloscope.base.errors import SliceError
 from hloscope.base.units import count_array_bytes, format_bytes, format_share
 from hloscope.cost.collectives import Pricing, count_partitions, map_partitions_to_devices, price_collectives
 from hloscope.cost.network import Network
@@ -226,15 +226,11 @@ def make_walk(
     Args:
         analysis: The analysis of the module.
         module: The compiled program.
-        chosen: The slice.
+        chosen: The TPU slice.
         device_ids: As for `price_module`.
         kernel_costs: As for `price_module`.
-
-    Raises:
-        SliceError: The slice has no TPU chips.
     """
-    if chosen.chip is None:
-        raise SliceError(f"{chosen.name} has no price", why="only TPU slices are priced")
+    assert chosen.chip is not None, "only TPU slices are priced"
     graph, constants = HloGraph(module), find_constants(chosen.chip)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
     device_of, notes = map_partitions_to_devices(analysis.mesh, chosen, count_partitions(analysis, module), device_ids)
@@ -248,19 +244,11 @@ def make_program_walk(program: Capture, module: HloModule, analysis: Analysis) -
     """The walk over a compiled program's schedule, not yet started.
 
     Args:
-        program: The program.
+        program: The program, compiled for a TPU slice.
         module: Its parsed text.
         analysis: Its analysis.
-
-    Raises:
-        SliceError: It was compiled for no TPU slice.
     """
-    if program.slice is None:
-        raise SliceError(
-            f"{analysis.target} has no price",
-            why="no slice is named",
-            fix=say("name one: ", Option("slice", "v5e:2x4")),
-        )
+    assert program.slice is not None, "only programs for a slice are priced"
     device_ids = program.compiled.device_ids or None
     walk, _ = make_walk(analysis, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     return walk
