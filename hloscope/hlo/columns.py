@@ -5,6 +5,7 @@ An instruction's attributes stay in the text and are cut out of its line on dema
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
@@ -31,9 +32,6 @@ from hloscope.hlo.records import (
     TextSpan,
     cut_attributes,
 )
-
-_BLOCK = 1 << 20
-"""Number of characters that are searched for line ends at a time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -181,11 +179,7 @@ class Columns:
     @cached_property
     def line_starts(self) -> array[int]:
         """Offset of each line."""
-        found = array("q", [0])
-        for start in range(0, len(self.text), _BLOCK):
-            characters = numpy.frombuffer(self.text[start : start + _BLOCK].encode("latin-1", "replace"), numpy.uint8)
-            found.extend(_convert_to_array(numpy.flatnonzero(characters == ord("\n")) + (start + 1)))
-        return found
+        return array("q", (0, *(match.end() for match in re.finditer("\n", self.text))))
 
 
 def _convert_to_array(numbers: numpy.ndarray[Any, Any]) -> array[int]:

@@ -12,8 +12,6 @@ from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
-import numpy
-
 from hloscope.hlo.columns import Columns, ComputationRow, Form
 from hloscope.hlo.diagnostics import error_at, lay_out_error, lost_entry_error
 from hloscope.hlo.grammar import is_plain_pairs, load_language, unquote
@@ -179,15 +177,11 @@ class HloModule:
 
     @cached_property
     def _by_opcode(self) -> dict[str, list[int]]:
-        """The instructions of each opcode. They share few forms, so that each form is examined only once."""
-        forms = self._columns.forms
-        opcodes = {form: form.opcode for form in dict.fromkeys(forms)}
-        numbers = {opcode: number for number, opcode in enumerate(dict.fromkeys(opcodes.values()))}
-        codes = {form: numbers[opcode] for form, opcode in opcodes.items()}
-        column = numpy.array(list(map(codes.__getitem__, forms)), dtype=numpy.int64)
-        order = numpy.argsort(column, kind="stable")
-        parts = numpy.split(order, numpy.cumsum(numpy.bincount(column, minlength=len(numbers)))[:-1])
-        return {opcode: part.tolist() for opcode, part in zip(numbers, parts, strict=True)}
+        """The instructions of each opcode, in text order."""
+        found = defaultdict[str, list[int]](list)
+        for index, form in enumerate(self._columns.forms):
+            found[form.opcode].append(index)
+        return found
 
     @cached_property
     def _by_name(self) -> dict[str, HloComputation]:

@@ -8,17 +8,15 @@ text is read by the grammar's rule for the whole from that computation on.
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import cache, lru_cache, partial
-from itertools import compress, count, repeat
+from itertools import accumulate, compress, count, repeat
 from operator import add
 from typing import Any, NamedTuple, TypeVar
 
 import numpy
-from numpy.typing import ArrayLike
 
 from hloscope.hlo.columns import Builder, Columns, Form, Scope
 from hloscope.hlo.grammar import load_language
@@ -433,10 +431,10 @@ class Scanner:
         columns.called.update(compress(zip(count(first), called), called))
         columns.names += rows.row.name[start:end]
         columns.forms += rows.forms[start:end]
-        _append_numbers(columns.lines, rows.lines[start:end])
+        columns.lines.extend(rows.lines[start:end])
         lists = rows.row.operands[start:end]
         counts = list(map(add, map(str.count, lists, repeat(",")), map(bool, lists)))  # a name holds no comma
-        _append_numbers(columns.operand_starts, numpy.cumsum(counts, dtype=numpy.int64) + columns.operand_starts[-1])
+        columns.operand_starts.extend(accumulate(counts, initial=columns.operand_starts.pop()))
 
     def _resolve(self, rows: TextRows, start: int, end: int) -> None:
         """Adds roots and operands of plain rows in one computation."""
@@ -506,11 +504,6 @@ class Scanner:
             del columns.computations[place:]
             columns.entry = columns.entry if columns.entry < place else -1
             raise FallbackToGrammar(lost[0].line - 1)
-
-
-def _append_numbers(column: array[int], numbers: ArrayLike) -> None:
-    """Appends to a column, three times as fast as the array's own method does."""
-    column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
 
 
 _cut_entries = re.compile(r"([A-Za-z_]+)=([0-9]+)").findall
