@@ -388,13 +388,14 @@ class Network:
         Gathers whose emitter is not printed are those of asynchronous collective fusions: only DMA engines take part in
         them, while the others pass everything through the TensorCore.
         """
+        constants = self.constants
         if transfer.algorithm.way is RouteKind.GRID:
-            shares = (self.constants.link_share, self.constants.grid_share)
-            return shares[axis_count > 1], "rings along several axes"
-        if transfer.kind is Kind.ALL_GATHER:
-            shares = (self.constants.link_share, self.constants.dma_grid_share)
-            return shares[axis_count > 1], "asynchronous gather"
-        return self.constants.grid_share if axis_count > 1 else self.constants.link_share, "first principles"
+            share, rule = constants.grid_share, "rings along several axes"
+        elif transfer.kind is Kind.ALL_GATHER:
+            share, rule = constants.dma_grid_share, "asynchronous gather"
+        else:
+            share, rule = constants.grid_share, "first principles"
+        return share if axis_count > 1 else constants.link_share, rule
 
     def _load_in_phases(
         self, groups: Groups, size: int, loads: Mapping[int, float]

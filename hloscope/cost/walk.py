@@ -585,7 +585,8 @@ class Walk:
         """The sums of one execution of a computation."""
         if name not in self.schedules:
             self.schedules[name] = Schedule()  # in case a computation in the text runs itself
-            self.schedules[name] = self._walked(name)
+            computation = self.graph.module.computation(name)
+            self.schedules[name] = ComputationWalk(computation, self.operations, self.priced, self.sums_of).run()
         return self.schedules[name].sums
 
     def executions(self) -> dict[str, Counter[Unit]]:
@@ -628,10 +629,6 @@ class Walk:
                 runs += [run for _, run in core[index][1].runs]
                 index += 1
             yield InstructionSpan(instruction, begin_us, now_us, started.get(instruction.name), tuple(runs))
-
-    def _walked(self, name: str) -> Schedule:
-        computation = self.graph.module.computation(name)
-        return ComputationWalk(computation, self.operations, self.priced, self.sums_of).run()
 
     def _make_possible(self, step: Schedule) -> None:
         """Extends the step if its bytes through memory or its FLOPs through the matrix units take longer.

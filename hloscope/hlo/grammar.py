@@ -147,8 +147,8 @@ class ValueActions:
         return Layout(
             minor_to_major=order,
             tiles=tuple(tile for item in items if item.name == "tiles" for tile in item.value),
-            memory_space=single.get("memory_space", 0),
-            element_size_in_bits=single.get("element_size", 0),
+            memory_space=single.get("S", 0),
+            element_size_in_bits=single.get("E", 0),
             other_items=tuple(item.value for item in items if item.name == "other"),
         )
 
@@ -162,10 +162,10 @@ class ValueActions:
         return sizes
 
     def memory_space(self, children: list[Token]) -> _Tag:
-        return _Tag("memory_space", int(children[2]))
+        letter, _, number, _ = children
+        return _Tag(str(letter), int(number))
 
-    def element_size(self, children: list[Token]) -> _Tag:
-        return _Tag("element_size", int(children[2]))
+    element_size = memory_space
 
     def other_layout_item(self, children: list[Token]) -> _Tag:
         return _Tag("other", str(children[0]))
