@@ -357,8 +357,8 @@ class Builder:
         finally:
             self._source, self._source_line = self.columns.text, None
 
-    def rollback(self, line: int) -> None:
-        """Removes the instructions of the incomplete computation; reading continues from a 1-based line."""
+    def rollback(self) -> None:
+        """Removes the instructions of the incomplete computation."""
         columns = self.columns
         end = columns.computations[-1].end if columns.computations else 0
         del columns.names[end:], columns.forms[end:]
