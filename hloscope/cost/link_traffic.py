@@ -12,7 +12,6 @@ from hloscope.analysis.groups import DEVICES_PER_SLICE_ID
 from hloscope.base.errors import Option, SliceError, say
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.cost.collectives import map_partitions_to_devices
-from hloscope.cost.network import NetworkTime
 from hloscope.cost.price import make_program_walk
 from hloscope.hlo import HloModule
 from hloscope.model import Analysis, Mesh, bytes_bound
@@ -77,10 +76,9 @@ def sum_link_traffic(program: Capture, module: HloModule, found: Analysis) -> Li
     for collective in found.collectives:
         for transfer in collective.parts or (collective,):
             time = walk.priced.times.get((collective.computation, transfer.name))
-            if not _has_known_way(time):
-                unpriced.append(transfer.name)
+            if time is None or (time.loads is None and not time.is_between_slices and time.time_us > 0):
+                unpriced.append(transfer.name)  # its way is not known; what has nothing to move takes none
                 continue
-            assert time is not None
             bounds += [bytes_bound(collective), time.loads_bound]
             if time.loads is not None:
                 link_bytes += time.loads.reshape(link_bytes.shape) * (time.each_bytes * transfer.executions)
@@ -94,11 +92,6 @@ def sum_link_traffic(program: Capture, module: HloModule, found: Analysis) -> Li
         bound=reduce(lambda bound, other: bound + other, bounds),
         unpriced=tuple(unpriced),
     )
-
-
-def _has_known_way(time: NetworkTime | None) -> bool:
-    """Returns whether the way of a transfer is known; what has nothing to move takes none."""
-    return time is not None and (time.loads is not None or time.is_between_slices or time.time_us == 0)
 
 
 # ---- the user's mesh on the slice that a program runs on: the position of each device, and what each axis connects

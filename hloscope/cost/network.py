@@ -375,7 +375,7 @@ class Network:
             load, carried = self._load_in_phases(groups, size, {axis: path.load for axis, path in paths.items()})
             self._paths[key] = LinkPath(
                 load=load,
-                inner=int(any(self._has_cores_of_one_chip(group) for group in groups)),
+                inner=int(any(len(set(map(self.torus.chip_of, group))) < len(group) for group in groups)),
                 hops=0,
                 links=np.any([path.links for path in paths.values()], axis=0),
                 loads=np.sum([path.loads / path.load * carried[axis] for axis, path in paths.items()], axis=0),
@@ -388,13 +388,14 @@ class Network:
         Gathers whose emitter is not printed are those of asynchronous collective fusions: only DMA engines take part in
         them, while the others pass everything through the TensorCore.
         """
+        constants = self.constants
         if transfer.algorithm.way is RouteKind.GRID:
-            shares = (self.constants.link_share, self.constants.grid_share)
-            return shares[axis_count > 1], "rings along several axes"
-        if transfer.kind is Kind.ALL_GATHER:
-            shares = (self.constants.link_share, self.constants.dma_grid_share)
-            return shares[axis_count > 1], "asynchronous gather"
-        return self.constants.grid_share if axis_count > 1 else self.constants.link_share, "first principles"
+            share, rule = constants.grid_share, "rings along several axes"
+        elif transfer.kind is Kind.ALL_GATHER:
+            share, rule = constants.dma_grid_share, "asynchronous gather"
+        else:
+            share, rule = constants.grid_share, "first principles"
+        return share if axis_count > 1 else constants.link_share, rule
 
     def _load_in_phases(
         self, groups: Groups, size: int, loads: Mapping[int, float]
@@ -430,9 +431,6 @@ class Network:
     def _widest(self, groups: Groups, axis: int) -> int:
         """The largest number of a group's chips along one axis."""
         return max(len({self.torus.coordinates(device)[axis] for device in group}) for group in groups)
-
-    def _has_cores_of_one_chip(self, group: Sequence[int]) -> bool:
-        return len({self.torus.chip_of(device) for device in group}) < len(group)
 
     def _lines(self, groups: Groups, axis: int) -> Iterator[tuple[int, int]]:
         """The lines of chips along one axis within each group, in both directions."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from hloscope.cost.network import NetworkTime
@@ -14,7 +14,7 @@ from hloscope.cost.walk import LOCAL_START_OPCODES, Walk, ends_chain, find_copy_
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
-from hloscope.model.timeline import TimedRun, Unit
+from hloscope.model.timeline import Unit
 from hloscope.model.vocabulary import Bound
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip
@@ -92,42 +92,10 @@ class Prediction:
     step_us: float
     operations: Mapping[CollectiveKey, PredictedOperation]
     walk: Walk
-    _known_spans: dict[str, list[InstructionSpan]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def is_calibrated(self, rule: str) -> bool:
         """Returns whether a rule was compared with measurements of this generation."""
         return find_chip(self.chip).measured.is_calibrated(rule)
-
-    def schedule(self) -> Iterator[tuple[InstructionSpan, float, bool]]:
-        """Every instruction that runs in one step, as often as it runs; callers come before their callees.
-
-        Yields:
-            The span, the time since the beginning of the step in microseconds, and whether it runs others.
-        """
-        stack = [iter(self._spans(self.walk.graph.module.entry.name, 0.0))]
-        while stack:
-            found = next(stack[-1], None)
-            if found is None:
-                stack.pop()
-                continue
-            span, at_us = found
-            yield span, at_us, bool(span.runs)
-            if span.runs:
-                stack.append(self._inside(span.runs, at_us))
-
-    def _spans(self, computation: str, begin_us: float) -> Iterator[tuple[InstructionSpan, float]]:
-        if computation not in self._known_spans:
-            self._known_spans[computation] = list(self.walk.spans_of(computation))
-        for span in self._known_spans[computation]:
-            yield span, begin_us + span.begin_us
-
-    def _inside(self, runs: Sequence[TimedRun], begin_us: float) -> Iterator[tuple[InstructionSpan, float]]:
-        """The spans that an instruction runs: for a loop, condition and body in turn, then the condition again."""
-        for number in range(max(run.times for run in runs)):
-            for run in runs:
-                if number < run.times:
-                    yield from self._spans(run.computation, begin_us)
-                    begin_us += self.walk.sums_of(run.computation).total_us
 
 
 def predict_step(program: Capture, module: HloModule, priced: Analysis) -> Prediction | None:
@@ -137,9 +105,6 @@ def predict_step(program: Capture, module: HloModule, priced: Analysis) -> Predi
         program: The results of its compile.
         module: The parsed text.
         priced: Its analysis, with times.
-
-    Raises:
-        SliceError: Its slice has no TPU chips.
     """
     if priced.time is None or program.slice is None or program.slice.chip is None:
         return None

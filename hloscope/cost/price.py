@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hloscope.analysis.compute import MATMUL_OPCODES, find_kernel_names
 from hloscope.analysis.provenance import find_provenance
-from hloscope.base.errors import Option, SliceError, say
+from hloscope.base.errors import SliceError
 from hloscope.base.units import count_array_bytes, format_bytes, format_share
 from hloscope.cost.collectives import Pricing, count_partitions, map_partitions_to_devices, price_collectives
 from hloscope.cost.network import Network
@@ -28,7 +28,7 @@ from hloscope.model.timeline import WaitCause
 from hloscope.model.trial import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.model.vocabulary import Bound, Kind
 from hloscope.tpu.chips import CHIPS, find_chip
-from hloscope.tpu.generation import MEGACORE, Chip, Constants, Mark, Measured
+from hloscope.tpu.generation import MEGACORE, Chip, Mark, Measured
 from hloscope.tpu.overrides import find_constants
 from hloscope.tpu.slices import Slice, find_smallest_slice
 from hloscope.tpu.torus import Torus
@@ -139,7 +139,6 @@ def price_module(
     chosen: Slice | None,
     *,
     device_ids: Sequence[int] | None = None,
-    constants: Constants | None = None,
     kernel_costs: Mapping[str, tuple[float, float]] | None = None,
 ) -> Analysis:
     """Adds the times of the step and of each collective on a slice to an analysis.
@@ -149,13 +148,12 @@ def price_module(
         module: The compiled program; its text order is taken as the order of execution.
         chosen: The slice; without one, or without TPU chips, nothing is priced.
         device_ids: The device of each partition, as passed to the compiler; by default the choice of `jax.make_mesh`.
-        constants: The measured constants; by default those of the slice's generation.
         kernel_costs: The user's FLOPs and bytes of kernels, by name.
 
     Returns:
         The analysis with `time`, and with `time_us` and `exposed_us` of each collective.
     """
-    priced = price_walk(analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs)
+    priced = price_walk(analysis, module, chosen, device_ids=device_ids, kernel_costs=kernel_costs)
     return analysis if priced is None else priced.analysis
 
 
@@ -178,7 +176,6 @@ def price_walk(
     chosen: Slice | None,
     *,
     device_ids: Sequence[int] | None = None,
-    constants: Constants | None = None,
     kernel_costs: Mapping[str, tuple[float, float]] | None = None,
 ) -> PricedWalk | None:
     """The walk over a module's schedule, and the analysis with its times.
@@ -188,7 +185,6 @@ def price_walk(
         module: As for `price_module`.
         chosen: As for `price_module`.
         device_ids: As for `price_module`.
-        constants: As for `price_module`.
         kernel_costs: As for `price_module`.
 
     Returns:
@@ -196,9 +192,7 @@ def price_walk(
     """
     if chosen is None or chosen.chip is None or module.truncated:
         return None
-    walk, notes = make_walk(
-        analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs
-    )
+    walk, notes = make_walk(analysis, module, chosen, device_ids=device_ids, kernel_costs=kernel_costs)
     sums = walk.step()
     if not isfinite(sums.total_us + sums.prefetched_us):
         return PricedWalk(walk, replace(analysis, notes=(*analysis.notes, _ENDLESS_STEP_NOTE)))
@@ -224,7 +218,6 @@ def make_walk(
     chosen: Slice,
     *,
     device_ids: Sequence[int] | None,
-    constants: Constants | None = None,
     kernel_costs: Mapping[str, tuple[float, float]] | None,
 ) -> tuple[Walk, tuple[str, ...]]:
     """The walk over a module's schedule, not yet started, and the assumptions made.
@@ -232,17 +225,12 @@ def make_walk(
     Args:
         analysis: The analysis of the module.
         module: The compiled program.
-        chosen: The slice.
+        chosen: The TPU slice.
         device_ids: As for `price_module`.
-        constants: As for `price_module`.
         kernel_costs: As for `price_module`.
-
-    Raises:
-        SliceError: The slice has no TPU chips.
     """
-    if chosen.chip is None:
-        raise SliceError(f"{chosen.name} has no price", why="only TPU slices are priced")
-    graph, constants = HloGraph(module), find_constants(chosen.chip, constants)
+    assert chosen.chip is not None, "only TPU slices are priced"
+    graph, constants = HloGraph(module), find_constants(chosen.chip)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
     device_of, notes = map_partitions_to_devices(analysis.mesh, chosen, count_partitions(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
@@ -255,19 +243,11 @@ def make_program_walk(program: Capture, module: HloModule, analysis: Analysis) -
     """The walk over a compiled program's schedule, not yet started.
 
     Args:
-        program: The program.
+        program: The program, compiled for a TPU slice.
         module: Its parsed text.
         analysis: Its analysis.
-
-    Raises:
-        SliceError: It was compiled for no TPU slice.
     """
-    if program.slice is None:
-        raise SliceError(
-            f"{analysis.target} has no price",
-            why="no slice is named",
-            fix=say("name one: ", Option("slice", "v5e:2x4")),
-        )
+    assert program.slice is not None, "only programs for a slice are priced"
     device_ids = program.compiled.device_ids or None
     walk, _ = make_walk(analysis, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     return walk

@@ -1,12 +1,9 @@
-"""Conversion of a compiled program to its graph: instructions with their known facts, and the requested part.
-
-The neighborhood of an instruction is found by networkx, which is imported on demand.
-"""
+"""Conversion of a compiled program to its graph: instructions with their known facts, and the requested part."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,9 +60,7 @@ def build_dataflow(computation: HloComputation) -> Any:
     return nx.freeze(graph)
 
 
-def find_critical_path(
-    operations: Operations, collectives: Sequence[Collective], flow_of: Callable[[str], Any]
-) -> CriticalPath:
+def find_critical_path(operations: Operations, collectives: Sequence[Collective]) -> CriticalPath:
     """The critical path of one step.
 
     Instructions with unknown time count as zero, as do collectives driven by the fusions around them and, in loops,
@@ -75,21 +70,17 @@ def find_critical_path(
     Args:
         operations: Prices computing instructions.
         collectives: The collectives with their times.
-        flow_of: A function that returns the dataflow of a computation by its name.
     """
-    return _PathSearch(operations, collectives, flow_of).whole()
+    return _PathSearch(operations, collectives).whole()
 
 
 class _PathSearch:
     """Finds the path of each computation once, callees before callers."""
 
-    def __init__(
-        self, operations: Operations, collectives: Sequence[Collective], flow_of: Callable[[str], Any]
-    ) -> None:
+    def __init__(self, operations: Operations, collectives: Sequence[Collective]) -> None:
         self._operations = operations
         self._graph = operations.graph
         self._collectives = {(moved.computation, moved.name): moved for moved in collectives}
-        self._flow_of = flow_of
         self._paths: dict[str, CriticalPath] = {}
 
     def whole(self) -> CriticalPath:
@@ -102,7 +93,9 @@ class _PathSearch:
         parts = {instruction.name: self._part(instruction) for instruction in computation.instructions}
         flow = nx.DiGraph()
         flow.add_weighted_edges_from(
-            (name, user, parts[name].time_us) for name, user in self._flow_of(computation.name).edges
+            (instruction.name, user.name, parts[instruction.name].time_us)
+            for instruction in computation.instructions
+            for user in instruction.users
         )
         flow.add_weighted_edges_from((name, _END, part.time_us) for name, part in parts.items())
         return _join_paths((parts[name], 1) for name in nx.dag_longest_path(flow, weight="weight") if name != _END)
@@ -284,15 +277,8 @@ def _collect_details(program: Capture, module: HloModule, found: Analysis) -> _D
     prediction = None if module.truncated else predict_step(program, module, found)
     if prediction is None:
         return _Details(collectives=collectives)
-    flows: dict[str, Any] = {}
-
-    def flow_of(computation: str) -> Any:
-        if computation not in flows:
-            flows[computation] = build_dataflow(module.computation(computation))
-        return flows[computation]
-
     executions = {name: sum(counts.values()) for name, counts in prediction.walk.executions().items()}
-    path = find_critical_path(prediction.walk.operations, found.collectives, flow_of)
+    path = find_critical_path(prediction.walk.operations, found.collectives)
     return _Details(
         collectives=collectives,
         prediction=prediction,
@@ -335,8 +321,6 @@ def _id(instruction: HloInstruction) -> str:
 
 def _find_near(centre: HloInstruction, edges: Iterable[GraphEdge], hops: int) -> set[str]:
     """The nodes within a number of edges of an instruction, in either direction."""
-    import networkx as nx
-
     graph = nx.Graph((edge.source, edge.target) for edge in edges)
     graph.add_node(_id(centre))
     return set(nx.single_source_shortest_path_length(graph, _id(centre), cutoff=hops))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,11 +153,7 @@ class Sums:
         share = time_us / beside.total_us if beside.total_us > 0 else 0.0
         for cause, of_thread_us in beside.waits_for_it():
             self.waited_us[cause] += share * of_thread_us
-        for basis, amount in beside.by_basis.items():
-            self.by_basis[basis] += share * amount
-        self.hbm_us += share * beside.hbm_us
-        for key, waited_us in beside.waits.items():
-            self.waits[key] += share * waited_us
+        self._add_parts(beside, share)
 
     def waits_for_it(self) -> Iterator[tuple[WaitCause, float]]:
         """The wait causes of a thread that waits for all of this one: its kernels, and what these wait for."""
@@ -176,12 +172,16 @@ class Sums:
         self.computing_us += times * other.computing_us
         for cause, waited_us in other.waited_us.items():
             self.waited_us[cause] += times * waited_us
+        self._add_parts(other, times)
+        self._add_counts(other, times)
+
+    def _add_parts(self, other: Sums, times: float) -> None:
+        """Adds the parts that a computation's time consists of."""
         self.hbm_us += times * other.hbm_us
         for basis, amount in other.by_basis.items():
             self.by_basis[basis] += times * amount
         for key, waited_us in other.waits.items():
             self.waits[key] += times * waited_us
-        self._add_counts(other, times)
 
     def _add_counts(self, other: Sums, times: int) -> None:
         """Adds everything of a computation except the time that passes during it."""
@@ -275,9 +275,10 @@ class InFlight:
     Attributes:
         start: The instruction that started it.
         unit: The unit that carries it out.
-        begin_us: When it begins.
-        finish_us: When it is done.
         issued_us: When the core started it.
+        time_us: Its duration.
+        begin_us: When it begins: at once, or after `behind`.
+        finish_us: When it is done.
         key: The collective; None for all else.
         transfer: Its time alone, and its links; None if it cannot be priced, and for all else.
         cost: The cost of a copy, or of work on the host.
@@ -294,9 +295,10 @@ class InFlight:
 
     start: HloInstruction
     unit: Unit
-    begin_us: float
-    finish_us: float
     issued_us: float
+    time_us: InitVar[float] = 0.0
+    begin_us: float = field(init=False)
+    finish_us: float = field(init=False)
     key: CollectiveKey | None = None
     transfer: NetworkTime | None = None
     cost: OperationTime | None = None
@@ -308,6 +310,10 @@ class InFlight:
     behind: InFlight | None = None
     beside: list[InFlight] = field(default_factory=list)
     exposed_us: float = 0.0
+
+    def __post_init__(self, time_us: float) -> None:
+        self.begin_us = self.issued_us if self.behind is None else self.behind.finish_us
+        self.finish_us = self.begin_us + time_us
 
     def meets(self, found: NetworkTime) -> bool:
         """Returns whether it uses a link that another transfer needs, or both use the data-center network."""

@@ -141,15 +141,6 @@ class UnrolledTimeline:
         iterations, most = count_iterations(placed.interval), max(run.times for run in runs)
         for number in range(most):
             end_us = at_us + sum(self._times_us[run.computation] for run in runs if number < run.times)
-            if self.most_iterations <= number < iterations:
-                yield placed._replace(
-                    role=PlacedRole.LEFT_OUT,
-                    depth=placed.depth + 1,
-                    begin_us=at_us,
-                    iteration=number + 1,
-                    iterations=iterations,
-                )
-                return
             iteration = placed._replace(
                 role=PlacedRole.ITERATION,
                 depth=placed.depth + 1,
@@ -158,6 +149,9 @@ class UnrolledTimeline:
                 iteration=number + 1,
                 iterations=iterations,
             )
+            if self.most_iterations <= number < iterations:
+                yield iteration._replace(role=PlacedRole.LEFT_OUT, end_us=placed.end_us)
+                return
             if most > 1 and number < iterations:
                 yield iteration
             else:

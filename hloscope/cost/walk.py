@@ -37,16 +37,19 @@ class _Copy:
     left_us: float
 
 
-class HostCopies:
-    """The copies in progress between host and device, over time.
+class CopyQueues:
+    """The copies in progress, in one queue for each direction, over time.
+
+    Within the device's memory, computation comes first: copies only get the bandwidth that it leaves, so that both
+    together never move more bytes than the memory can.
 
     Args:
-        pace: Pace of a copy while another one runs in the opposite direction, as a share of its pace alone.
+        both_ways_pace: Pace of a copy while another one runs in the opposite direction, as a share of its pace alone.
     """
 
-    def __init__(self, pace: float) -> None:
-        self._pace = pace
-        self._queues: dict[Unit, list[_Copy]] = {Unit.TO_HOST: [], Unit.FROM_HOST: []}
+    def __init__(self, both_ways_pace: float = 1.0) -> None:
+        self._both_ways_pace = both_ways_pace
+        self._queues = defaultdict[Unit, deque[_Copy]](deque)
         self._begun_us: dict[str, float] = {}
         self._ended_us: dict[str, float] = {}
         self._now_us = 0.0
@@ -60,91 +63,38 @@ class HostCopies:
             time_us: Its time if it runs alone.
             now_us: The time of its start.
         """
-        self._go_on(now_us)
+        self.go_on(now_us)
         self._queues[unit].append(_Copy(name, time_us))
 
     def times_us(self, name: str, now_us: float) -> tuple[float, float]:
         """The begin and end of a copy, past or future, if it is waited for from now on."""
-        self._go_on(now_us)
-        self._go_on(inf, name)
+        self.go_on(now_us)
+        self.go_on(inf, awaited=name)
         return self._begun_us[name], self._ended_us[name]
 
-    def _go_on(self, until_us: float, awaited: str | None = None) -> None:
-        """Advances the time to a point, or to the end of a copy."""
-        while awaited not in self._ended_us:
-            heads = [queue[0] for queue in self._queues.values() if queue]
-            if not heads or self._now_us >= until_us:
-                break
-            for copy in heads:
-                self._begun_us.setdefault(copy.name, self._now_us)
-            pace = 1.0 if len(heads) == 1 else self._pace
-            passed_us = min(until_us - self._now_us, min(copy.left_us for copy in heads) / pace)
-            self._now_us += passed_us
-            for copy in heads:
-                copy.left_us -= passed_us * pace
-            self._drop_ended()
-        if awaited is None:
-            self._now_us = max(self._now_us, until_us)
-
-    def _drop_ended(self) -> None:
-        for queue in self._queues.values():
-            if queue and queue[0].left_us <= _ROUNDED_US:
-                self._ended_us[queue.pop(0).name] = self._now_us
-
-
-class MemoryCopies:
-    """The queue of copies within the device's memory.
-
-    Computation comes first: copies only get the bandwidth that it leaves, so that both together never move more bytes
-    than the memory can.
-    """
-
-    def __init__(self) -> None:
-        self._queue: deque[_Copy] = deque()
-        self._begun_us: dict[str, float] = {}
-        self._ended_us: dict[str, float] = {}
-        self._now_us = 0.0
-
-    def start(self, name: str, time_us: float, now_us: float) -> None:
-        """Queues a copy after those started earlier.
-
-        Args:
-            name: Its name.
-            time_us: Its time if it runs alone.
-            now_us: The time of its start.
-        """
-        self.go_on(now_us)
-        self._queue.append(_Copy(name, time_us))
-
-    def go_on(self, until_us: float, pace: float = 1.0) -> None:
-        """Advances the time.
+    def go_on(self, until_us: float, pace: float = 1.0, *, awaited: str | None = None) -> None:
+        """Advances the time to a point, or to the end of a copy.
 
         Args:
             until_us: The new time.
             pace: Pace of copies meanwhile, as a share of their pace alone.
+            awaited: The copy whose end stops the time.
         """
-        while self._queue and pace > 0 and self._now_us < until_us:
-            copy = self._queue[0]
-            self._begun_us.setdefault(copy.name, self._now_us)
-            passed_us = min(until_us - self._now_us, copy.left_us / pace)
-            self._now_us += passed_us
-            copy.left_us -= passed_us * pace
-            if copy.left_us <= _ROUNDED_US:
-                self._queue.popleft()
-                self._ended_us[copy.name] = self._now_us
-        self._now_us = max(self._now_us, until_us)
-
-    def times_us(self, name: str, now_us: float) -> tuple[float, float]:
-        """The begin and end of a copy, past or future, if it is waited for from now on."""
-        self.go_on(now_us)
-        if name not in self._ended_us:
-            left_us = 0.0
-            for copy in self._queue:
-                begin_us = now_us + left_us
-                left_us += copy.left_us
-                if copy.name == name:
-                    return self._begun_us.get(name, begin_us), now_us + left_us
-        return self._begun_us[name], self._ended_us[name]
+        while awaited not in self._ended_us and pace > 0 and self._now_us < until_us:
+            running = [queue for queue in self._queues.values() if queue]
+            if not running:
+                break
+            paced = pace if len(running) == 1 else pace * self._both_ways_pace
+            passed_us = min(until_us - self._now_us, min(queue[0].left_us for queue in running) / paced)
+            begun_us, self._now_us = self._now_us, self._now_us + passed_us
+            for queue in running:
+                copy = queue[0]
+                self._begun_us.setdefault(copy.name, begun_us)
+                copy.left_us -= passed_us * paced
+                if copy.left_us <= _ROUNDED_US:
+                    self._ended_us[queue.popleft().name] = self._now_us
+        if awaited is None:
+            self._now_us = max(self._now_us, until_us)
 
 
 # ---- the walk over one computation in text order: what runs when, and what the core waits for
@@ -196,8 +146,8 @@ class ComputationWalk:
         self._sums = self._schedule.sums
         self._now_us = 0.0
         self._at: HloInstruction | None = None
-        self._memory_copies = MemoryCopies()
-        self._host_copies = HostCopies(operations.both_ways_pace)
+        self._memory_copies, host_copies = CopyQueues(), CopyQueues(operations.both_ways_pace)
+        self._copies = {Unit.HBM: self._memory_copies, Unit.TO_HOST: host_copies, Unit.FROM_HOST: host_copies}
         self._in_flight: dict[str, InFlight] = {}
         self._chains: dict[str, InFlight] = {}
         self._sent: dict[str, InFlight] = {}
@@ -405,25 +355,15 @@ class ComputationWalk:
         found, now_us = self._priced.times[key], self._now_us
         assert self._at is not None
         if found is None:
-            return InFlight(
-                start=self._at,
-                unit=Unit.ICI,
-                begin_us=now_us,
-                finish_us=now_us,
-                issued_us=now_us,
-                key=key,
-                is_started=is_started,
-            )
+            return InFlight(start=self._at, unit=Unit.ICI, issued_us=now_us, key=key, is_started=is_started)
         late = [other for other in self._in_flight.values() if other.finish_us > now_us and other.meets(found)]
         beside = late[0] if len(late) == 1 and self._can_share(late[0], found) else None
         behind = None if beside is not None else max(late, key=lambda other: other.finish_us, default=None)
-        begin_us = now_us if behind is None else behind.finish_us
         started = InFlight(
             start=self._at,
             unit=Unit.DCN if found.is_between_slices else Unit.ICI,
-            begin_us=begin_us,
-            finish_us=begin_us + found.time_us,
             issued_us=now_us,
+            time_us=found.time_us,
             key=key,
             transfer=found,
             is_started=is_started,
@@ -489,10 +429,9 @@ class ComputationWalk:
         if found.is_finished:
             return
         found.is_finished = True
-        if found.unit in (Unit.TO_HOST, Unit.FROM_HOST) and not found.is_prefetch:
-            found.begin_us, found.finish_us = self._host_copies.times_us(found.start.name, self._now_us)
-        if found.unit is Unit.HBM and not found.is_prefetch:
-            found.begin_us, found.finish_us = self._memory_copies.times_us(found.start.name, self._now_us)
+        if found.unit in self._copies and not found.is_prefetch:
+            times_us = self._copies[found.unit].times_us(found.start.name, self._now_us)
+            found.begin_us, found.finish_us = times_us
         self._schedule.stretches.append(found.stretch(self._at, self._now_us))
         if found.is_prefetch:
             self._sums.prefetched_us += max(found.finish_us - self._now_us, 0.0)
@@ -534,16 +473,13 @@ class ComputationWalk:
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
         unit = find_copy_unit(copy)
         self._sums.hbm_bytes += copy.hbm_bytes
-        if unit is Unit.HBM and not is_prefetch:
-            self._memory_copies.start(instruction.name, copy.time_us, self._now_us)
-        elif not is_prefetch:
-            self._host_copies.start(instruction.name, unit, copy.time_us, self._now_us)
+        if not is_prefetch:
+            self._copies[unit].start(instruction.name, unit, copy.time_us, self._now_us)
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=unit,
-            begin_us=self._now_us,
-            finish_us=self._now_us + copy.time_us,
             issued_us=self._now_us,
+            time_us=copy.time_us,
             cost=copy,
             is_prefetch=is_prefetch,
         )
@@ -565,9 +501,8 @@ class ComputationWalk:
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=Unit.THREAD,
-            begin_us=self._now_us,
-            finish_us=self._now_us + sums.total_us,
             issued_us=self._now_us,
+            time_us=sums.total_us,
             thread=sums,
             runs=runs,
         )
@@ -578,9 +513,8 @@ class ComputationWalk:
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=Unit.HOST,
-            begin_us=self._now_us,
-            finish_us=self._now_us + cost.time_us,
             issued_us=self._now_us,
+            time_us=cost.time_us,
             cost=cost,
         )
 
@@ -651,7 +585,8 @@ class Walk:
         """The sums of one execution of a computation."""
         if name not in self.schedules:
             self.schedules[name] = Schedule()  # in case a computation in the text runs itself
-            self.schedules[name] = self._walked(name)
+            computation = self.graph.module.computation(name)
+            self.schedules[name] = ComputationWalk(computation, self.operations, self.priced, self.sums_of).run()
         return self.schedules[name].sums
 
     def executions(self) -> dict[str, Counter[Unit]]:
@@ -694,10 +629,6 @@ class Walk:
                 runs += [run for _, run in core[index][1].runs]
                 index += 1
             yield InstructionSpan(instruction, begin_us, now_us, started.get(instruction.name), tuple(runs))
-
-    def _walked(self, name: str) -> Schedule:
-        computation = self.graph.module.computation(name)
-        return ComputationWalk(computation, self.operations, self.priced, self.sums_of).run()
 
     def _make_possible(self, step: Schedule) -> None:
         """Extends the step if its bytes through memory or its FLOPs through the matrix units take longer.

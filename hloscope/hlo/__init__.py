@@ -5,19 +5,18 @@ long as XLA does. The fast path parses what lines have in common once. Take the 
 
     %ar.1 = f32[8,512]{1,0} all-reduce(%x.7), channel_id=1, to_apply=%add, metadata={op_name="psum"}
 
-`scanner` takes a stretch of lines at a time; `chunks` cuts it by the one regular expression of `line_patterns` into
-columns: the name `ar.1`, the opening `f32[8,512]{1,0} all-reduce(%`, the operands `x.7`, the attributes
-`, channel_id=1, to_apply=%add`, and the metadata; no configuration follows. `line_cache` has a dictionary of the
-openings, one of the attributes and one of the configurations seen before in this text. A new word is learnt by its
-form, in which every number is 1: the grammar reads `, channel_id=1, to_apply=%add` once for all channels, and states
-which of its keys call computations. Only shapes are read number by number, each once. The names, forms and operands go
-into `columns` as a whole; `ir` provides views of modules, computations and instructions. Attributes and metadata stay
-in the text; they are cut out of their line and read by `decode` on demand.
+`scanner` cuts the lines of a text by the one regular expression of its `Dialect` (`records`) into columns: the name
+`ar.1`, the opening `f32[8,512]{1,0} all-reduce(%`, the operands `x.7`, the attributes
+`, channel_id=1, to_apply=%add`, and the metadata; no configuration follows. Each opening and each run of attributes is
+read once per text, by its form, in which every number is 1: the grammar reads `, channel_id=1, to_apply=%add` once for
+all channels, and states which of its keys call computations. Only shapes are read number by number, each once. The
+names, forms and operands go into `columns` as a whole; `ir` provides views of modules, computations and instructions.
+Attributes and metadata stay in the text; they are cut out of their line and read on demand.
 
 A line that the expression does not match is parsed separately. If that fails, or a name is not defined, the scanner
 raises `FallbackToGrammar`, and `parser` reads from that computation on by the grammar's rule for a whole text.
-`language` joins the automaton (`tables`, made by Lark; run by `lalr_runtime`) and its callbacks (`grammar_actions`,
-`value_actions`), which make `records`; `builder` turns those into columns.
+`grammar` joins the automaton (made by Lark, kept in `tables.json`, run by `lalr`) and its callbacks, which make
+`records`; the `Builder` of `columns` turns those into columns.
 """
 
 from hloscope.hlo.columns import StackFrame

@@ -5,6 +5,7 @@ An instruction's attributes stay in the text and are cut out of its line on dema
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
@@ -31,9 +32,6 @@ from hloscope.hlo.records import (
     TextSpan,
     cut_attributes,
 )
-
-_BLOCK = 1 << 20
-"""Number of characters that are searched for line ends at a time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -169,6 +167,11 @@ class Columns:
         start = self.text.index(opening, self.line_start(index)) + len(opening)
         return self.text[start : self.text.index(")", start)]
 
+    def line_text(self, line: int) -> str:
+        """The text of a 1-based line, without its end; empty behind the last line."""
+        starts = self.line_starts[line - 1 : line + 1]
+        return self.text[starts[0] : starts[1] - 1 if len(starts) > 1 else None] if starts else ""
+
     def line_start(self, index: int) -> int:
         """Offset of an instruction's first line."""
         return self.line_starts[self.lines[index] - 1]
@@ -176,11 +179,7 @@ class Columns:
     @cached_property
     def line_starts(self) -> array[int]:
         """Offset of each line."""
-        found = array("q", [0])
-        for start in range(0, len(self.text), _BLOCK):
-            characters = numpy.frombuffer(self.text[start : start + _BLOCK].encode("latin-1", "replace"), numpy.uint8)
-            found.extend(_convert_to_array(numpy.flatnonzero(characters == ord("\n")) + (start + 1)))
-        return found
+        return array("q", (0, *(match.end() for match in re.finditer("\n", self.text))))
 
 
 def _convert_to_array(numbers: numpy.ndarray[Any, Any]) -> array[int]:
@@ -358,8 +357,8 @@ class Builder:
         finally:
             self._source, self._source_line = self.columns.text, None
 
-    def rollback(self, line: int) -> None:
-        """Removes the instructions of the incomplete computation; reading continues from a 1-based line."""
+    def rollback(self) -> None:
+        """Removes the instructions of the incomplete computation."""
         columns = self.columns
         end = columns.computations[-1].end if columns.computations else 0
         del columns.names[end:], columns.forms[end:]

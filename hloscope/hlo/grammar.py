@@ -17,6 +17,7 @@ from hloscope.hlo.lalr import (
     AcceptedTerminals,
     HloSyntaxError,
     LalrRuntime,
+    ParseTables,
     Token,
     load_tables,
 )
@@ -146,8 +147,8 @@ class ValueActions:
         return Layout(
             minor_to_major=order,
             tiles=tuple(tile for item in items if item.name == "tiles" for tile in item.value),
-            memory_space=single.get("memory_space", 0),
-            element_size_in_bits=single.get("element_size", 0),
+            memory_space=single.get("S", 0),
+            element_size_in_bits=single.get("E", 0),
             other_items=tuple(item.value for item in items if item.name == "other"),
         )
 
@@ -161,10 +162,10 @@ class ValueActions:
         return sizes
 
     def memory_space(self, children: list[Token]) -> _Tag:
-        return _Tag("memory_space", int(children[2]))
+        letter, _, number, _ = children
+        return _Tag(str(letter), int(number))
 
-    def element_size(self, children: list[Token]) -> _Tag:
-        return _Tag("element_size", int(children[2]))
+    element_size = memory_space
 
     def other_layout_item(self, children: list[Token]) -> _Tag:
         return _Tag("other", str(children[0]))
@@ -646,18 +647,20 @@ def _check_unique(attributes: list[Attribute]) -> tuple[Attribute, ...]:
 class Language:
     """The parser with its callbacks.
 
+    Args:
+        tables: The automaton of the grammar.
+
     Attributes:
         reader: The callbacks; its `progress` has the computation that was open when a parse failed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tables: ParseTables) -> None:
         self.reader = GrammarActions()
-        made = load_tables()
         callbacks = {
             name: getattr(self.reader, name)
-            for name in {rule.callback for rule in made.rules if not rule.origin.startswith("_")}
+            for name in {rule.callback for rule in tables.rules if not rule.origin.startswith("_")}
         }
-        self._runtime = LalrRuntime(made, callbacks)
+        self._runtime = LalrRuntime(tables, callbacks)
         self.read = lru_cache(maxsize=1 << 14)(self._parse)
         self.reader.read = self.read
 
@@ -685,7 +688,7 @@ class Language:
 @cache
 def load_language() -> Language:
     """The only parser of this process."""
-    return Language()
+    return Language(load_tables())
 
 
 _MARKS = "LBRACE RBRACE LSQB RSQB LPAR RPAR COMMA EQUAL COLON ARROW LESS_EQUAL ROOT ENTRY HLO_MODULE"

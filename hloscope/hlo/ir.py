@@ -12,8 +12,6 @@ from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
-import numpy
-
 from hloscope.hlo.columns import Columns, ComputationRow, Form
 from hloscope.hlo.diagnostics import error_at, lay_out_error, lost_entry_error
 from hloscope.hlo.grammar import is_plain_pairs, load_language, unquote
@@ -36,27 +34,6 @@ _MOST_ENTRIES = 1 << 12
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-def _read(
-    columns: Columns, index: int, attributes: Mapping[str, str], key: str, by: Callable[[str, str], Any], start: str
-) -> Any:
-    """Reads the value of one attribute by a rule of the grammar's lower level; None if it is missing.
-
-    Raises:
-        HloParseError: The value does not follow the rule; the error points at it in the whole text.
-    """
-    raw = attributes.get(key)
-    if raw is None:
-        return None
-    try:
-        return by(start, raw)
-    except ReadError as error:
-        line_start = columns.line_start(index)
-        offset = columns.text.find(f"{key}={raw}", line_start)
-        base = line_start if offset < 0 else offset + len(key) + 1
-        what = f"invalid {key} of %{columns.names[index]}: {error.what}"
-        raise lay_out_error(columns, ReadError(error.position + base, what, fix=error.fix)) from None
-
-
 @lru_cache(maxsize=_MOST_ENTRIES)
 def _attach_text(key: str, raw: str) -> Any:
     """Parses groups or a sharding, and keeps their text: the same few occur on very many instructions."""
@@ -68,58 +45,12 @@ def _attach_text(key: str, raw: str) -> Any:
         return ReplicaGroups(text=raw, contradiction=error.what)
 
 
-def read_replica_groups(columns: Columns, index: int, attributes: Mapping[str, str]) -> ReplicaGroups | None:
-    """The attribute `read_replica_groups` in any of its three forms.
-
-    Contradictory sizes and axes are kept as printed: XLA prints and reads them too.
-    """
-    key = "replica_groups"
-    found: ReplicaGroups | None = _read(columns, index, attributes, key, _attach_text, key)
-    return found
-
-
-def read_sharding(columns: Columns, index: int, attributes: Mapping[str, str]) -> Sharding | None:
-    """The attribute `sharding` in any of its forms."""
-    found: Sharding | None = _read(columns, index, attributes, "sharding", _attach_text, "sharding")
-    return found
-
-
-def read_source_target_pairs(
-    columns: Columns, index: int, attributes: Mapping[str, str]
-) -> tuple[tuple[int, int], ...] | None:
-    """The attribute `read_source_target_pairs`.
-
-    Raises:
-        HloParseError: An entry is not a pair.
-    """
-    key = "source_target_pairs"
-    plain = _read_plain_pairs(attributes[key]) if key in attributes else None
-    if plain is not None or key not in attributes:
-        return plain
-    pairs: tuple[tuple[int, ...], ...] = _read(columns, index, attributes, key, load_language().read, "integer_lists")
-    if any(len(pair) != 2 for pair in pairs):
-        error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are not pairs")
-        raise lay_out_error(columns, error)
-    return tuple((pair[0], pair[1]) for pair in pairs)
-
-
 @lru_cache(maxsize=_MOST_ENTRIES)
 def _read_plain_pairs(raw: str) -> tuple[tuple[int, int], ...] | None:
     if not is_plain_pairs(raw):
         return None
     numbers = list(map(int, _NUMBER.findall(raw)))
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-def read_integers(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> tuple[int, ...] | None:
-    """An attribute such as `dimensions={0,1}`."""
-    found: tuple[int, ...] | None = _read(columns, index, attributes, key, load_language().read, "integers")
-    return found
-
-
-def read_entries(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> Mapping[str, str]:
-    """The entries of `metadata` or `frontend_attributes`."""
-    return _read(columns, index, attributes, key, _cut_plain_entries, key) or _EMPTY
 
 
 @lru_cache(maxsize=_MOST_ENTRIES)
@@ -133,26 +64,9 @@ def _cut_plain_entries(key: str, raw: str) -> Mapping[str, str]:
     )
 
 
-def read_integer(raw: str | None) -> int | None:
+def _read_integer(raw: str | None) -> int | None:
     """An integer; None if it is missing or printed as something else, such as the `_` of a fingerprint."""
     return int(raw) if raw is not None and _INTEGER.fullmatch(raw) else None
-
-
-def read_string(raw: str | None) -> str | None:
-    """An unquoted string."""
-    return unquote(raw) if raw else None
-
-
-def read_backend_config(raw: str | None) -> Mapping[str, object]:
-    """A backend's configuration, which may be JSON or a string of JSON."""
-    if raw is None:
-        return _EMPTY
-    text = unquote(raw) if raw[0] in "\"'" else raw
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {"raw": text}
-    return found if isinstance(found, dict) else {"raw": text}
 
 
 class HloModule:
@@ -263,15 +177,11 @@ class HloModule:
 
     @cached_property
     def _by_opcode(self) -> dict[str, list[int]]:
-        """The instructions of each opcode. They share few forms, so that each form is examined only once."""
-        forms = self._columns.forms
-        opcodes = {form: form.opcode for form in dict.fromkeys(forms)}
-        numbers = {opcode: number for number, opcode in enumerate(dict.fromkeys(opcodes.values()))}
-        codes = {form: numbers[opcode] for form, opcode in opcodes.items()}
-        column = numpy.array(list(map(codes.__getitem__, forms)), dtype=numpy.int64)
-        order = numpy.argsort(column, kind="stable")
-        parts = numpy.split(order, numpy.cumsum(numpy.bincount(column, minlength=len(numbers)))[:-1])
-        return {opcode: part.tolist() for opcode, part in zip(numbers, parts, strict=True)}
+        """The instructions of each opcode, in text order."""
+        found = defaultdict[str, list[int]](list)
+        for index, form in enumerate(self._columns.forms):
+            found[form.opcode].append(index)
+        return found
 
     @cached_property
     def _by_name(self) -> dict[str, HloComputation]:
@@ -487,38 +397,74 @@ class HloInstruction:
     @property
     def tuple_index(self) -> int | None:
         """The index of a get-tuple-element."""
-        return self._integer("index") if self.opcode == "get-tuple-element" else None
+        return _read_integer(self.attributes.get("index")) if self.opcode == "get-tuple-element" else None
 
     @property
     def channel_id(self) -> int | None:
         """The channel, which does not identify a collective."""
-        return self._integer("channel_id")
+        return _read_integer(self.attributes.get("channel_id"))
+
+    def _read(self, key: str, read: Callable[[str, str], Any], rule: str | None = None) -> Any:
+        """The value of an attribute, read by a rule of the grammar, by default the one of its name; None if missing.
+
+        Raises:
+            HloParseError: The value does not follow the rule; the error points at it in the whole text.
+        """
+        raw = self.attributes.get(key)
+        if raw is None:
+            return None
+        try:
+            return read(rule or key, raw)
+        except ReadError as error:
+            line_start = self._columns.line_start(self._index)
+            offset = self._columns.text.find(f"{key}={raw}", line_start)
+            base = line_start if offset < 0 else offset + len(key) + 1
+            what = f"invalid {key} of %{self.name}: {error.what}"
+            raise lay_out_error(self._columns, ReadError(error.position + base, what, fix=error.fix)) from None
 
     @property
     def replica_groups(self) -> ReplicaGroups | None:
-        """The groups of a collective; None if the text states none."""
-        return read_replica_groups(self._columns, self._index, self.attributes)
+        """The groups of a collective, in any of their three forms; None if the text states none.
+
+        Contradictory sizes and axes are kept as printed: XLA prints and reads them too.
+        """
+        found: ReplicaGroups | None = self._read("replica_groups", _attach_text)
+        return found
 
     @property
     def source_target_pairs(self) -> tuple[tuple[int, int], ...] | None:
-        """(source, target) of a collective-permute."""
-        return read_source_target_pairs(self._columns, self._index, self.attributes)
+        """(source, target) of a collective-permute.
+
+        Raises:
+            HloParseError: An entry is not a pair.
+        """
+        key = "source_target_pairs"
+        plain = _read_plain_pairs(self.attributes[key]) if key in self.attributes else None
+        if plain is not None or key not in self.attributes:
+            return plain
+        pairs: tuple[tuple[int, ...], ...] = self._read(key, load_language().read, "integer_lists")
+        if any(len(pair) != 2 for pair in pairs):
+            error = ReadError(self._columns.line_start(self._index), f"{key} of %{self.name} are not pairs")
+            raise lay_out_error(self._columns, error)
+        return tuple((pair[0], pair[1]) for pair in pairs)
 
     @property
     def dimensions(self) -> tuple[int, ...] | None:
-        """The attribute `dimensions`."""
-        return read_integers(self._columns, self._index, self.attributes, "dimensions")
+        """The attribute `dimensions`, such as `{0,1}`."""
+        found: tuple[int, ...] | None = self._read("dimensions", load_language().read, "integers")
+        return found
 
     @property
     def sharding(self) -> Sharding | None:
-        """The sharding that the text still carries."""
-        return read_sharding(self._columns, self._index, self.attributes)
+        """The sharding that the text still carries, in any of its forms."""
+        found: Sharding | None = self._read("sharding", _attach_text)
+        return found
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """The entries of `metadata`, unquoted."""
         if self._metadata is None:
-            self._metadata = read_entries(self._columns, self._index, self.attributes, "metadata")
+            self._metadata = self._read("metadata", _cut_plain_entries) or _EMPTY
         return self._metadata
 
     @property
@@ -529,7 +475,7 @@ class HloInstruction:
     @property
     def stack_frame_id(self) -> int | None:
         """The id for `HloModule.frames`."""
-        return read_integer(self.metadata.get("stack_frame_id"))
+        return _read_integer(self.metadata.get("stack_frame_id"))
 
     @property
     def source_file(self) -> str | None:
@@ -539,25 +485,31 @@ class HloInstruction:
     @property
     def source_line(self) -> int | None:
         """The source line in the metadata, if frames are not used."""
-        return read_integer(self.metadata.get("source_line"))
+        return _read_integer(self.metadata.get("source_line"))
 
     @property
     def backend_config(self) -> Mapping[str, object]:
-        """The backend's JSON; `{"raw": text}` if it is not a JSON object; empty if there is none."""
-        return read_backend_config(self.attributes.get("backend_config"))
+        """The backend's JSON, quoted or not; `{"raw": text}` if it is not a JSON object; empty if there is none."""
+        raw = self.attributes.get("backend_config")
+        if raw is None:
+            return _EMPTY
+        text = unquote(raw) if raw[0] in "\"'" else raw
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return {"raw": text}
+        return found if isinstance(found, dict) else {"raw": text}
 
     @property
     def frontend_attributes(self) -> Mapping[str, str]:
         """Unquoted strings, and raw text for values in braces."""
-        return read_entries(self._columns, self._index, self.attributes, "frontend_attributes")
+        return self._read("frontend_attributes", _cut_plain_entries) or _EMPTY
 
     @property
     def custom_call_target(self) -> str | None:
         """The target of a custom-call, unquoted."""
-        return read_string(self.attributes.get("custom_call_target"))
-
-    def _integer(self, key: str) -> int | None:
-        return read_integer(self.attributes.get(key))
+        raw = self.attributes.get("custom_call_target")
+        return unquote(raw) if raw else None
 
 
 def _infer_shape(instruction: HloInstruction) -> Shape:
@@ -569,28 +521,20 @@ def _infer_shape(instruction: HloInstruction) -> Shape:
     waiting = [instruction]
     while waiting:
         current = waiting[-1]
-        missing = [item for item in _find_needed_operands(current) if _try_infer_shape(item, known) is None]
-        if missing:
-            waiting.extend(missing)
-            continue
-        known[current._index] = infer_shape(
-            current, [_try_infer_shape(item, known) or UNKNOWN_SHAPE for item in _find_needed_operands(current)]
-        )
-        waiting.pop()
+        needed = _find_shaping(current)
+        shapes = [item.printed_shape or known.get(item._index) for item in needed]
+        missing = [item for item, shape in zip(needed, shapes, strict=True) if shape is None]
+        if not missing:
+            found = [shape or UNKNOWN_SHAPE for shape in shapes]
+            has_callee = bool(current.called)
+            known[current._index] = infer_shape(current.opcode, current.attributes, found, has_callee=has_callee)
+            waiting.pop()
+        waiting.extend(missing)
     return known[instruction._index]
 
 
-def _try_infer_shape(instruction: HloInstruction, known: dict[int, Shape]) -> Shape | None:
-    return instruction._columns.forms[instruction._index].shape or known.get(instruction._index)
-
-
-def _find_needed_operands(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
-    """The instructions whose shapes determine the result's."""
+def _find_shaping(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    """The instructions whose shapes determine the result's: operands, and the root of the first callee."""
     operands, is_applied = find_needed_shapes(instruction.opcode)
-    return (*instruction.operands[operands], *(_find_applied_roots(instruction) if is_applied else ()))
-
-
-def _find_applied_roots(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
-    """The root of the first computation that an instruction calls."""
-    module = instruction.computation.module
-    return tuple(module.computation(name).root for _, name in instruction.called[:1])
+    module, called = instruction.computation.module, instruction.called[:1] if is_applied else ()
+    return (*instruction.operands[operands], *(module.computation(name).root for _, name in called))

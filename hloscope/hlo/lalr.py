@@ -7,7 +7,6 @@ bracketed raw value is found by counting.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -128,8 +127,7 @@ Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
 # ---- the parse tables that Lark makes from the grammar, as plain data
 #
 # Lark takes a tenth of a second to make them, longer than reading a module of a megabyte. So they are kept next to
-# this file, with a digest of their grammar; a grammar with another digest is given to Lark again. After a change of
-# `hlo.lark`, write them again with `write_tables`; a test fails until that is done.
+# this file. After a change of `hlo.lark`, write them again with `write_tables`; a test fails until that is done.
 
 UPPER_STARTS = ("text", "header", "table_row", "computation_head", "computation_end", "instruction", "continuation")
 _LOWER_STARTS = (
@@ -160,7 +158,6 @@ class ParseTables(NamedTuple):
     """An LALR(1) automaton with its terminals.
 
     Attributes:
-        digest: The digest of the grammar's text.
         actions: For each state, by terminal or rule name: the state to go to, or `~index` of the rule to reduce by.
         rules: The rules.
         starts: The first state for each start rule.
@@ -169,18 +166,12 @@ class ParseTables(NamedTuple):
         ignored: Regular expressions of the text allowed between tokens.
     """
 
-    digest: str
     actions: list[dict[str, int]]
     rules: list[GrammarRule]
     starts: dict[str, int]
     ends: dict[str, int]
     terminals: list[tuple[str, str]]
     ignored: list[str]
-
-
-def _digest_grammar(grammar: str) -> str:
-    """The digest that distinguishes one grammar from another."""
-    return hashlib.sha256(grammar.encode()).hexdigest()
 
 
 def make_tables(grammar: str, *, debug: bool = False) -> ParseTables:
@@ -213,7 +204,6 @@ def make_tables(grammar: str, *, debug: bool = False) -> ParseTables:
     terminals.sort(key=lambda terminal: (-terminal.priority, -len(terminal.pattern.value), terminal.name))
     patterns = {terminal.name: terminal.pattern.to_regexp() for terminal in lark.terminals}
     return ParseTables(
-        digest=_digest_grammar(grammar),
         actions=actions,
         rules=list(map(_convert_rule, rules)),
         starts={start: numbers[table.start_states[start]] for start in starts},
@@ -243,19 +233,9 @@ def _convert_rule(rule: Any) -> GrammarRule:
     return GrammarRule(rule.origin.name, rule.alias or rule.origin.name, len(rule.expansion), kept)
 
 
-def render_tables_json(tables: ParseTables) -> str:
-    """The tables as JSON; equal rows of the automaton are written once."""
-    rows = {json.dumps(row): row for row in tables.actions}
-    numbers = {text: number for number, text in enumerate(rows)}
-    states = [numbers[json.dumps(row)] for row in tables.actions]
-    return json.dumps({**tables._asdict(), "actions": list(rows.values()), "states": states}, separators=(",", ":"))
-
-
-def parse_tables_json(text: str) -> ParseTables:
-    """The tables from the JSON that `render_tables_json` wrote."""
-    data = json.loads(text)
-    rows, states = data["actions"], data.pop("states")
-    data["actions"] = [rows[number] for number in states]
+def load_tables() -> ParseTables:
+    """The tables of the grammar, which `write_tables` has written."""
+    data = json.loads(_KEPT.read_text(encoding="utf-8"))
     data["rules"] = [
         GrammarRule(origin, callback, size, tuple((place, expanded) for place, expanded in kept))
         for origin, callback, size, kept in data["rules"]
@@ -264,19 +244,10 @@ def parse_tables_json(text: str) -> ParseTables:
     return ParseTables(**data)
 
 
-def load_tables() -> ParseTables:
-    """The tables of the installed grammar."""
-    grammar = grammar_text("hlo")
-    if _KEPT.is_file():
-        kept = parse_tables_json(_KEPT.read_text(encoding="utf-8"))
-        if kept.digest == _digest_grammar(grammar):
-            return kept
-    return make_tables(grammar)
-
-
 def write_tables() -> None:
     """Writes the tables of the current grammar."""
-    _KEPT.write_text(render_tables_json(make_tables(grammar_text("hlo"))) + "\n", encoding="utf-8")
+    tables = make_tables(grammar_text("hlo"))
+    _KEPT.write_text(json.dumps(tables._asdict(), separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 _NOTHING = -1 << 30
@@ -285,6 +256,7 @@ _NOTHING = -1 << 30
 _BEGINS_SKIPPED = " \n\t\r/"
 
 _Callback = Callable[[list[Any]], Any]
+_Matcher = Callable[[str, int], re.Match[str] | None]
 
 
 class _Reduction(NamedTuple):
@@ -308,8 +280,7 @@ class LalrRuntime:
         self._tables = tables
         self._reductions = [_make_reduction(rule, callbacks) for rule in tables.rules]
         self._skip = re.compile(f"(?:{'|'.join(tables.ignored)})*+").match
-        self._lexers: list[StateLexer | None] = [None] * len(tables.actions)
-        self._by_accepted: dict[frozenset[str], StateLexer] = {}
+        self._matchers: list[list[tuple[str, _Matcher]]] = [[] for _ in tables.actions]
 
     def parse(self, start: str, text: str) -> Any:
         """The result of the callbacks for a text.
@@ -317,19 +288,14 @@ class LalrRuntime:
         Raises:
             HloSyntaxError: The text does not follow the rule.
         """
-        actions, reductions, lexers = self._tables.actions, self._reductions, self._lexers
-        skip, length, end = self._skip, len(text), 0
+        actions, reductions, skip = self._tables.actions, self._reductions, self._skip
+        length, end = len(text), 0
         state, last = self._tables.starts[start], self._tables.ends[start]
         states: list[int] = [state]
         values: list[Any] = []
         while True:
             position = skip(text, end).end() if text[end : end + 1] in _BEGINS_SKIPPED else end  # type: ignore[union-attr]
-            if position < length:
-                lexer = lexers[state] or self._lexer(state)
-                match = lexer.match(text, position)
-                kind, end = (match.lastgroup or "", match.end()) if match else lexer.raw(text, position)
-            else:
-                kind = END_TERMINAL
+            kind, end = self._next_token(state, text, position) if position < length else (END_TERMINAL, end)
             while (action := actions[state].get(kind, _NOTHING)) < 0:
                 if action == _NOTHING:
                     raise HloSyntaxError(position, opened_at=None, accepted=actions[state])
@@ -350,14 +316,25 @@ class LalrRuntime:
             made.type, made.start_pos, made.end_pos = kind, position, end
             values.append(made)
 
-    def _lexer(self, state: int) -> StateLexer:
-        accepted = self._tables.actions[state]
-        names = frozenset(accepted)
-        found = self._by_accepted.get(names)
-        if found is None:
-            found = self._by_accepted[names] = StateLexer(self._tables.terminals, accepted)
-        self._lexers[state] = found
-        return found
+    def _next_token(self, state: int, text: str, position: int) -> tuple[str, int]:
+        """The terminal at an offset and its end offset: the best one that matches, otherwise a raw value.
+
+        Raises:
+            HloSyntaxError: None is allowed there, or a bracket is never closed.
+        """
+        accepted, matchers = self._tables.actions[state], self._matchers[state]
+        if not matchers:
+            matchers += [(name, _make_matcher(regex)) for name, regex in self._tables.terminals if name in accepted]
+        for name, match in matchers:
+            found = match(text, position)
+            if found is not None:
+                return name, found.end()
+        for name, opener in _OPENER.items():
+            if name in accepted and text[position] == opener:
+                return name, _find_closing(text, position, _FINDER[name], opener, accepted).end()
+        if "LITERAL" in accepted:  # which begins after the `(` of `constant(`
+            return "LITERAL", _find_closing(text, position, _LITERAL_FINDER, "(", accepted, depth=1).start()
+        raise HloSyntaxError(position, opened_at=None, accepted=accepted)
 
 
 def _make_reduction(rule: GrammarRule, callbacks: Mapping[str, _Callback]) -> _Reduction:
@@ -384,9 +361,6 @@ def _make_selector(kept: tuple[tuple[int, bool], ...]) -> Callable[[list[Any]], 
 
     return select
 
-
-USES_BEFORE_COMPILED = 256
-"""Uses of a state after which its own pattern pays off: compiling one takes as long as some hundred tokens."""
 
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 _OPENER = {"BRACED": "{", "RAW_DICT": "{", "BRACKETED": "[", "PARENTHESIZED": "("}
@@ -426,53 +400,8 @@ class HloSyntaxError(Exception):
         self.accepted = accepted
 
 
-class StateLexer:
-    """The possible next tokens in one parser state: terminals, best first, and raw values by opening bracket.
-
-    Attributes:
-        match: Matches the next token; its `lastgroup` is the terminal.
-    """
-
-    __slots__ = ("_accepted", "_known", "_matchers", "_raw", "_uses", "match")
-
-    match: Callable[[str, int], re.Match[str] | None]
-
-    def __init__(self, terminals: list[tuple[str, str]], accepted: AcceptedTerminals) -> None:
-        self._known = [f"(?P<{name}>{pattern})" for name, pattern in terminals if name in accepted]
-        self._matchers = [_make_matcher(pattern) for pattern in self._known]
-        self._uses = 0
-        self._raw = {opener: name for name, opener in _OPENER.items() if name in accepted}
-        self._accepted = accepted
-        self.match = self._match_one_by_one
-
-    def _match_one_by_one(self, text: str, position: int) -> re.Match[str] | None:
-        """Tries the terminals' own patterns, which many states share, instead of the state's combined pattern."""
-        self._uses += 1
-        if self._uses > USES_BEFORE_COMPILED:
-            self.match = re.compile("|".join(self._known) or r"(?!)").match
-            return self.match(text, position)
-        for matcher in self._matchers:
-            found = matcher(text, position)
-            if found is not None:
-                return found
-        return None
-
-    def raw(self, text: str, position: int) -> tuple[str, int]:
-        """The bracketed value or literal at an offset: its terminal, and its end offset.
-
-        Raises:
-            HloSyntaxError: None is allowed there, or it is never closed.
-        """
-        name = self._raw.get(text[position])
-        if name is not None:
-            return name, _find_closing(text, position, _FINDER[name], text[position], self._accepted).end()
-        if "LITERAL" in self._accepted:  # which begins after the `(` of `constant(`
-            return "LITERAL", _find_closing(text, position, _LITERAL_FINDER, "(", self._accepted, depth=1).start()
-        raise HloSyntaxError(position, opened_at=None, accepted=self._accepted)
-
-
 @cache
-def _make_matcher(pattern: str) -> Callable[[str, int], re.Match[str] | None]:
+def _make_matcher(pattern: str) -> _Matcher:
     return re.compile(pattern).match
 
 

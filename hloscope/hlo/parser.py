@@ -147,7 +147,7 @@ def _read(columns: Columns) -> HloModule:
         except FallbackToGrammar as stop:
             if stop.line is None or not columns.computations:
                 return _read_whole(Columns(columns.text, columns.file_name, columns.lines_before))
-            builder.rollback(stop.line + 1)
+            builder.rollback()
             if stop.is_cut_off:
                 builder.finish(truncated=True)
             else:

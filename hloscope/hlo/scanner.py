@@ -8,17 +8,15 @@ text is read by the grammar's rule for the whole from that computation on.
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from functools import cache, cached_property, lru_cache, partial
-from itertools import compress, count, repeat
+from functools import cache, lru_cache, partial
+from itertools import accumulate, compress, count, repeat
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
-from numpy.typing import ArrayLike
 
 from hloscope.hlo.columns import Builder, Columns, Form, Scope
 from hloscope.hlo.grammar import load_language
@@ -42,9 +40,9 @@ from hloscope.hlo.records import (
 # ---- the words of a text's lines that the grammar has read, and the results
 #
 # A word is a shape with its opcode, a run of attributes, a backend's configuration, or the text around the names of an
-# operand list. Each is learnt once per text; from then on it is looked up in a dictionary. Numbers only matter to the
-# grammar in shapes, so all other words are read with every number replaced by 1, and one parse serves all words that
-# differ only in their numbers; parses are cached for later texts.
+# operand list. Each is read once per text, however often it occurs. Numbers only matter to the grammar in shapes, so
+# all other words are read with every number replaced by 1, and one parse serves all words that differ only in their
+# numbers; parses are cached for later texts.
 
 _LINE = "x = f32[] add()"
 _COMMENT = re.compile(r"//|/\*(?!index=)")
@@ -55,83 +53,58 @@ _names_in = re.compile(rf"(?<![A-Za-z0-9_.-]){NAME}").findall
 Called = tuple[tuple[str, str], ...]
 """(attribute key, computation name) for each computation that an instruction calls."""
 
+_Meaning = TypeVar("_Meaning")
 
-class LineCache:
-    """The words of one text.
 
-    Attributes:
-        dialect: The dialect that cuts its lines.
-        forms: Opcode and shape, by the opening of a row.
-        called: The callees, by the attributes of a row.
-        configs: The configurations.
-        odd: The words in an unusual form; lines with one are parsed separately.
-    """
+def _read_words(read: Callable[[str], _Meaning | None], words: Iterable[str]) -> dict[str, _Meaning]:
+    """The meanings of words; those in an unusual form are left out, and lines with one are parsed separately."""
+    found = {word: read(word) for word in set(words)}
+    return {word: meaning for word, meaning in found.items() if meaning is not None}
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self.forms: dict[str, Form] = {}
-        self.called: dict[str, Called] = {}
-        self.configs: set[str] = set()
-        self.odd: set[str] = set()
-        self._around_names: set[str] = set()
 
-    def learn_forms(self, openings: Iterable[str]) -> None:
-        """Learns words such as `f32[2]{0} add(`."""
-        for opening in openings:
-            shape, _, opcode = opening.rpartition(" ")
-            try:
-                self.forms[opening] = Form(_parse_opcode(opcode, bool(shape)), _parse_shape(shape) if shape else None)
-            except ReadError:
-                self.forms[opening] = Form("", None)
-                self.odd.add(opening)
+def read_form(opening: str) -> Form | None:
+    """The opcode and shape of a word such as `f32[2]{0} add(`; None if its form is unusual."""
+    shape, _, opcode = opening.rpartition(" ")
+    try:
+        return Form(_parse_opcode(opcode, bool(shape)), _parse_shape(shape) if shape else None)
+    except ReadError:
+        return None
 
-    def learn_attributes(self, texts: Iterable[str]) -> None:
-        """Learns runs of attributes such as `, channel_id=1, to_apply=%add`."""
-        for text in texts:
-            calling = _find_calling_keys(replace_numbers(text))
-            self.called[text] = _find_called(text, calling) if calling else ()
-            if calling is None:
-                self.odd.add(text)
 
-    def learn_configs(self, texts: Iterable[str]) -> None:
-        """Learns the texts after the metadata."""
-        for text in texts:
-            self.configs.add(text)
-            if text and (_find_calling_keys(replace_numbers(text)) is None or len(cut_attributes(text)) != 1):
-                self.odd.add(text)
+def read_called(attributes: str) -> Called | None:
+    """The callees in a run of attributes such as `, channel_id=1, to_apply=%add`; None if its form is unusual."""
+    calling = _find_calling_keys(replace_numbers(attributes))
+    if not calling:
+        return None if calling is None else ()
+    return _find_called(attributes, calling)
 
-    def can_read(self, operands: str) -> bool:
-        """Returns whether `operands` reads a list."""
-        try:
-            self.operands(operands)
-        except ReadError:
-            return False
-        return True
 
-    def operands(self, text: str) -> list[str]:
-        """The names of an operand list whose operands may have shapes.
+def read_config(text: str) -> str | None:
+    """The text after the metadata, which is empty or a backend's configuration; None if its form is unusual."""
+    is_config = _find_calling_keys(replace_numbers(text)) is not None and len(cut_attributes(text)) == 1
+    return text if is_config or not text else None
 
-        Raises:
-            ReadError: There is something other than shapes between the names, or one does not follow the grammar.
-        """
-        if not text:
-            return []
-        first, *parts = self.dialect.split.split(text) if self.dialect.split else (text,)
-        if not parts or parts[-1]:
-            raise ReadError(0, "an operand has no name")
-        for piece in (f", {first}", *parts[1:-1:2]):
-            if piece not in self._around_names:
-                self._learn_around_names(piece)
-        return parts[::2]
 
-    def _learn_around_names(self, piece: str) -> None:
-        """Learns `, f32[2]{0} `."""
-        shape = _INDEX_COMMENT.sub("", piece[2:])
-        if piece[:2] != ", " or (shape and (not shape.rstrip(" ") or shape[-1] != " ")):
-            raise ReadError(0, "no shape")
-        if shape:
-            _parse_shape(shape.rstrip(" "))
-        self._around_names.add(piece)
+def _read_operands(split: re.Pattern[str], text: str) -> str | None:
+    """The names of an operand list whose operands have shapes, joined; None if its form is unusual."""
+    first, *parts = split.split(text)
+    pieces = (f", {first}", *parts[1:-1:2])
+    if text and (not parts or parts[-1] or not all(map(_is_shape_before_name, pieces))):
+        return None
+    return ", ".join(parts[::2])
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_shape_before_name(piece: str) -> bool:
+    """Returns whether the text between two names is like `, f32[2]{0} `."""
+    shape = _INDEX_COMMENT.sub("", piece[2:])
+    if piece[:2] != ", " or (shape and (not shape.rstrip(" ") or shape[-1] != " ")):
+        return False
+    try:
+        _parse_shape(shape.rstrip(" ") or "f32[]")
+    except ReadError:
+        return False
+    return True
 
 
 _INDEX_COMMENT = re.compile(r"/\*index=[0-9]+\*/")
@@ -206,10 +179,10 @@ def read_head(line: str) -> tuple[str, bool]:
     return found.group(1), head.is_entry
 
 
-# ---- A stretch of whole lines, cut into rows, and the events between its instructions
+# ---- The lines of a text, cut into rows, and the events between its instructions
 
 MOST_LINES = 64
-"""Maximum number of lines of one instruction, head or header here."""
+"""Maximum number of lines of one instruction or head here."""
 
 
 Rows = Row[tuple[str, ...]]
@@ -226,12 +199,12 @@ class EventKind(Enum):
     FAILS = auto()
 
 
-class ChunkEvent(NamedTuple):
+class RowEvent(NamedTuple):
     """Anything other than a plain row.
 
     Attributes:
         does: Its effect.
-        place: Number of plain rows of the chunk before it.
+        place: Number of plain rows before it.
         line: Its 1-based line.
         lines: Number of its lines.
         name: The name of the computation that it opens.
@@ -252,20 +225,13 @@ class ChunkEvent(NamedTuple):
     source: str = ""
 
 
-class _Incomplete(Exception):  # noqa: N818 - no error: the next chunk begins here
-    """An instruction or a head continues after the end of the chunk."""
-
-
-class Chunk:
-    """The lines from one offset of a text up to another.
+class TextRows:
+    """The rows of a text below its preamble.
 
     Args:
-        cache: The words of the text's dialect; new ones are added.
-        text: The whole text.
-        start: Offset of the first line.
-        end: Offset after the last line, without its line end.
+        dialect: The dialect of the text.
+        columns: The columns of the text.
         line: 1-based number of the first line.
-        in_computation: Whether it begins inside a computation.
 
     Attributes:
         row: The columns of the plain rows: those of usual instructions.
@@ -273,86 +239,70 @@ class Chunk:
         called: The callees of each of them.
         lines: The line of each of them.
         events: The events between them.
-        length: Number of lines read: all before one that continues after the end.
-        in_computation: Whether the text after them is inside a computation.
     """
 
-    def __init__(self, cache: LineCache, text: str, start: int, end: int, line: int, *, in_computation: bool) -> None:
-        self._cache = cache
-        self._text = text
-        self._start, self._end, self._line = start, end, line
-        self._rows: list[tuple[str, ...]] = cache.dialect.pattern.findall(text, start, end)
+    def __init__(self, dialect: Dialect, columns: Columns, line: int) -> None:
+        self._columns, self._line = columns, line
+        self._rows: list[tuple[str, ...]] = dialect.pattern.findall(columns.text, columns.line_starts[line - 1])
         self._names = [row[_NAME] for row in self._rows]
-        self.in_computation = in_computation
-        self.length = len(self._names)
+        self._in_computation = False
         row = self._plain_rows()
-        self._learn(row)
+        forms, called = _read_words(read_form, row.opening), _read_words(read_called, row.attributes)
+        words: list[tuple[Mapping[str, object], Sequence[str]]] = [(forms, row.opening), (called, row.attributes)]
+        words.append((_read_words(read_config, row.config), row.config))
+        lists: dict[str, str] = {}
+        if dialect.split is not None:
+            lists = _read_words(partial(_read_operands, dialect.split), row.operands)
+            words.append((lists, row.operands))
+        self._drop_odd(row, words)
         self.events = self._find_events()
-        del self._names[self.length :]
         if len(row.name) > sum(map(bool, self._names)):  # some belong to another line or have an unusual form
             row = self._plain_rows()
-        self.row = row
-        self.forms: list[Form] = list(map(cache.forms.__getitem__, row.opening))
-        self.called: list[Called] = list(map(cache.called.__getitem__, row.attributes))
-        if cache.dialect.split is not None:
-            self.row = row._replace(operands=tuple(", ".join(cache.operands(operands)) for operands in row.operands))
-        self.lines = list(compress(range(line, line + self.length), self._names))
+        self.row = row._replace(operands=tuple(map(lists.__getitem__, row.operands))) if dialect.split else row
+        self.forms = list(map(forms.__getitem__, row.opening))
+        self.called = list(map(called.__getitem__, row.attributes))
+        self.lines = list(compress(range(line, line + len(self._names)), self._names))
 
     def _plain_rows(self) -> Rows:
         """The columns of the rows that still have a name."""
         found = list(compress(self._rows, self._names))
         return Row._make(zip(*found, strict=True)) if found else _NO_ROWS
 
-    @cached_property
-    def _raw(self) -> list[str]:
-        """The unchanged lines."""
-        return self._text[self._start : self._end].split("\n")
+    def _drop_odd(self, row: Rows, words: Sequence[tuple[Mapping[str, object], Sequence[str]]]) -> None:
+        """Takes the name from the rows with a word in an unusual form, or with a name that cannot be one.
 
-    def next_start(self) -> int:
-        """Offset of the first unread line."""
-        if self.length == len(self._rows):
-            return self._end + 1
-        return self._start + sum(len(line) + 1 for line in self._raw[: self.length])
-
-    def _learn(self, row: Rows) -> None:
-        """Learns the new words. Rows with a word in an unusual form lose their name."""
-        cache, odd = self._cache, set[int]()
-        cache.learn_forms(set(row.opening).difference(cache.forms))
-        cache.learn_attributes(set(row.attributes).difference(cache.called))
-        cache.learn_configs(set(row.config).difference(cache.configs))
-        if cache.odd:
-            words = zip(row.opening, row.attributes, row.config, strict=True)
-            odd.update(number for number, found in enumerate(words) if not cache.odd.isdisjoint(found))
-        if not RESERVED.isdisjoint(row.name):
-            odd.update(number for number, name in enumerate(row.name) if name in RESERVED)
-        if cache.dialect.split is not None:
-            odd.update(number for number, operands in enumerate(row.operands) if not cache.can_read(operands))
-        numbers = list(compress(range(self.length), self._names)) if odd else []
+        Args:
+            row: The rows.
+            words: The known words, and those of each row.
+        """
+        odd = (
+            {number for number, name in enumerate(row.name) if name in RESERVED} if RESERVED & set(row.name) else set()
+        )
+        for known, column in words:
+            if len(known) < len(set(column)):
+                odd.update(number for number, word in enumerate(column) if word not in known)
+        numbers = list(compress(range(len(self._names)), self._names)) if odd else []
         for number in odd:
             self._names[numbers[number]] = ""
 
     def _other(self, number: int) -> str:
         """The line of a row that is not plain."""
         row = self._rows[number]
-        return self._raw[number] if row[_NAME] else row[-1]
+        return self._columns.line_text(self._line + number) if row[_NAME] else row[-1]
 
     # ---- everything else
 
-    def _find_events(self) -> list[ChunkEvent]:
-        events: list[ChunkEvent] = []
+    def _find_events(self) -> list[RowEvent]:
+        events: list[RowEvent] = []
         odd = [number for number, name in enumerate(self._names) if not name]
         next_row, removed = 0, 0
         for number in odd:
             source = self._other(number)
-            if source == "}" and self.in_computation and number >= next_row:
-                self.in_computation = False
-                events.append(ChunkEvent(EventKind.CLOSES, number - removed, self._line + number))
+            if source == "}" and self._in_computation and number >= next_row:
+                self._in_computation = False
+                events.append(RowEvent(EventKind.CLOSES, number - removed, self._line + number))
             elif source and number >= next_row and (stripped := source.strip(" \t\r")) and not is_comment(stripped):
-                try:
-                    event = self._event(stripped, number, number - removed)
-                except _Incomplete:
-                    self.length = number
-                    break
+                event = self._event(stripped, number, number - removed)
                 events.append(event)
                 next_row = number + event.lines
                 removed += self._swallow(number + 1, next_row) if event.lines > 1 else 0
@@ -368,48 +318,40 @@ class Chunk:
             self._names[number] = ""
         return len(taken)
 
-    def _event(self, source: str, number: int, place: int) -> ChunkEvent:
+    def _event(self, source: str, number: int, place: int) -> RowEvent:
         """The event for a row that is not plain."""
         line = self._line + number
         try:
-            if self.in_computation and source[0] == "}":
+            if self._in_computation and source[0] == "}":
                 thread = load_language().parse("computation_end", source)
-                self.in_computation = False
-                return ChunkEvent(EventKind.CLOSES, place, line, thread=thread)
-            if self.in_computation:
+                self._in_computation = False
+                return RowEvent(EventKind.CLOSES, place, line, thread=thread)
+            if self._in_computation:
                 instruction, source, count = self._joined(
                     number, self._other(number), partial(load_language().parse, "instruction")
                 )
-                return ChunkEvent(EventKind.ADDS, place, line, count, instruction=instruction, source=source)
+                return RowEvent(EventKind.ADDS, place, line, count, instruction=instruction, source=source)
             (name, is_entry), source, count = self._joined(number, source, read_head)
         except ReadError:
-            return ChunkEvent(EventKind.FAILS, place, line)
-        self.in_computation = True
-        return ChunkEvent(EventKind.OPENS, place, line, count, name=name, is_entry=is_entry)
+            return RowEvent(EventKind.FAILS, place, line)
+        self._in_computation = True
+        return RowEvent(EventKind.OPENS, place, line, count, name=name, is_entry=is_entry)
 
     def _joined(self, number: int, source: str, read: Callable[[str], Any]) -> tuple[Any, str, int]:
         """The result of reading a line together with the following ones until they are complete, and their number.
 
         Raises:
-            ReadError: The line does not begin as it should.
-            _Incomplete: It continues after the end of the chunk.
+            ReadError: The line does not begin as it should, or takes too many lines.
         """
-        for taken in range(1, MOST_LINES + 1):
+        for taken in range(1, min(MOST_LINES, len(self._rows) - number) + 1):
             try:
                 return read(source), source, taken
             except ReadError as error:
                 if not error.at_end:
                     raise
-            if number + taken >= len(self._rows):
-                break
-            source = f"{source}\n{self._raw[number + taken]}"
-        if taken == MOST_LINES or self._end >= len(self._text):
-            raise ReadError(0, "too many lines")
-        raise _Incomplete
+            source = f"{source}\n{self._columns.line_text(self._line + number + taken)}"
+        raise ReadError(0, "too many lines")
 
-
-CHUNK_LENGTH = 1 << 17
-"""Number of characters that are cut into rows at once."""
 
 _INDEX_COMMENT_BEHIND_COMMA = re.compile(r", /\*index=[0-9]++\*/")
 
@@ -451,71 +393,67 @@ class Scanner:
         except ReadError:
             raise FallbackToGrammar(None) from None
         try:
-            self._computations(preamble.position, preamble.line)
+            if preamble.line <= len(self._columns.line_starts):
+                self._computations(preamble.line)
         finally:  # the text read before it stopped is checked too, and may send it further back
             self._check_order()
         if not self._columns.computations:
             raise FallbackToGrammar(None)
 
-    def _computations(self, position: int, line: int) -> None:
-        text, size = self._columns.text, CHUNK_LENGTH
-        cache = LineCache(detect_dialect(text, position))
-        self._columns.dialect, self._between = cache.dialect, cache.dialect.between
-        while position < len(text):
-            end = text.find("\n", position + size)
-            end = len(text) if end < 0 else end
-            chunk = Chunk(cache, text, position, end, line, in_computation=self._scope is not None)
-            self._add(chunk)
-            size = CHUNK_LENGTH if chunk.length else 2 * size
-            position, line = chunk.next_start(), line + chunk.length
+    def _computations(self, line: int) -> None:
+        """Reads the text from a 1-based line on."""
+        columns = self._columns
+        columns.dialect = detect_dialect(columns.text, columns.line_starts[line - 1])
+        self._between = columns.dialect.between
+        self._add(TextRows(columns.dialect, columns, line))
         if self._scope is not None:
             raise FallbackToGrammar(self._scope.line - 1, is_cut_off=True)
 
-    def _add(self, chunk: Chunk) -> None:
-        """Adds the contents of a chunk to the columns."""
-        ends = [event.place for event in chunk.events if event.does is EventKind.ADDS]
-        ends.append(len(chunk.lines))
-        self._append(chunk, 0, ends.pop(0))
+    def _add(self, rows: TextRows) -> None:
+        """Adds the contents of the text to the columns."""
+        ends = [event.place for event in rows.events if event.does is EventKind.ADDS]
+        ends.append(len(rows.lines))
+        self._append(rows, 0, ends.pop(0))
         start = 0
-        for event in chunk.events:
-            self._resolve(chunk, start, event.place)
+        for event in rows.events:
+            self._resolve(rows, start, event.place)
             start = event.place
             self._do(event)
             if event.does is EventKind.ADDS:
-                self._append(chunk, start, ends.pop(0))
-        self._resolve(chunk, start, len(chunk.lines))
+                self._append(rows, start, ends.pop(0))
+        self._resolve(rows, start, len(rows.lines))
 
-    def _append(self, chunk: Chunk, start: int, end: int) -> None:
+    def _append(self, rows: TextRows, start: int, end: int) -> None:
         """Adds plain rows, still without operands."""
-        columns, called = self._columns, chunk.called[start:end]
+        columns, called = self._columns, rows.called[start:end]
         first = len(columns.names)
         self._shift = first - start
         columns.called.update(compress(zip(count(first), called), called))
-        columns.names += chunk.row.name[start:end]
-        columns.forms += chunk.forms[start:end]
-        _append_numbers(columns.lines, chunk.lines[start:end])
-        lists = chunk.row.operands[start:end]
+        columns.names += rows.row.name[start:end]
+        columns.forms += rows.forms[start:end]
+        columns.lines.extend(rows.lines[start:end])
+        lists = rows.row.operands[start:end]
         counts = list(map(add, map(str.count, lists, repeat(",")), map(bool, lists)))  # a name holds no comma
-        _append_numbers(columns.operand_starts, numpy.cumsum(counts, dtype=numpy.int64) + columns.operand_starts[-1])
+        columns.operand_starts.extend(accumulate(counts, initial=columns.operand_starts.pop()))
 
-    def _resolve(self, chunk: Chunk, start: int, end: int) -> None:
+    def _resolve(self, rows: TextRows, start: int, end: int) -> None:
         """Adds roots and operands of plain rows in one computation."""
         if start == end:
             return
         scope, first = self._scope, start + self._shift
         if scope is None:
-            raise FallbackToGrammar(chunk.lines[start] - 1)
-        roots, indexes = chunk.row.root[start:end], scope.indexes
+            raise FallbackToGrammar(rows.lines[start] - 1)
+        roots, indexes = rows.row.root[start:end], scope.indexes
         size = len(indexes) + end - start
-        indexes.update(zip(chunk.row.name[start:end], range(first, end + self._shift), strict=True))
+        indexes.update(zip(rows.row.name[start:end], range(first, end + self._shift), strict=True))
         if len(indexes) != size or roots.count("ROOT ") + (scope.root is not None) > 1:
             raise FallbackToGrammar(scope.line - 1)
         if "ROOT " in roots:
             scope.root = first + roots.index("ROOT ")
-        callees = {name for called in filter(None, chunk.called[start:end]) for _, name in called}
+        callees = {name for called in filter(None, rows.called[start:end]) for _, name in called}
         if not callees <= self._builder.computation_names:
             raise FallbackToGrammar(scope.line - 1)
-        names = self._between.join(filter(None, chunk.row.operands[start:end]))
+        names = self._between.join(filter(None, rows.row.operands[start:end]))
         if not names:
             return
         names = _INDEX_COMMENT_BEHIND_COMMA.sub(", ", names) if "/" in names else names
@@ -524,7 +462,7 @@ class Scanner:
         except KeyError:
             raise FallbackToGrammar(scope.line - 1) from None
 
-    def _do(self, event: ChunkEvent) -> None:
+    def _do(self, event: RowEvent) -> None:
         scope = self._scope
         if event.does is EventKind.OPENS:
             self._scope, self._is_entry = Scope(event.name, event.line, event.place + self._shift), event.is_entry
@@ -541,7 +479,7 @@ class Scanner:
         except ReadError:
             raise FallbackToGrammar(scope.line - 1) from None
 
-    def _close(self, scope: Scope, event: ChunkEvent) -> None:
+    def _close(self, scope: Scope, event: RowEvent) -> None:
         end = event.place + self._shift
         if end == scope.first:
             raise ReadError(0, "an empty computation")
@@ -568,11 +506,6 @@ class Scanner:
             raise FallbackToGrammar(lost[0].line - 1)
 
 
-def _append_numbers(column: array[int], numbers: ArrayLike) -> None:
-    """Appends to a column, three times as fast as the array's own method does."""
-    column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
-
-
 _cut_entries = re.compile(r"([A-Za-z_]+)=([0-9]+)").findall
 _TITLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
@@ -581,14 +514,11 @@ class Preamble:
     """Reads the start of a text, line by line.
 
     Attributes:
-        position: Offset of the next line.
-        line: Its 1-based number.
+        line: The 1-based number of the next line.
     """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._text = builder.columns.text
-        self.position = 0
         self.line = 1
 
     def read(self) -> None:
@@ -598,43 +528,30 @@ class Preamble:
             ReadError: The text does not begin with a header, or is not laid out line by line.
         """
         self._skip_blank()
-        if not self._peek().lstrip(" \t").startswith("HloModule"):
-            raise ReadError(self.position, "no header")
-        self._header()
+        source = self._peek()
+        if not source.lstrip(" \t").startswith("HloModule"):
+            raise ReadError(0, "no header")
+        self._builder.add_header(load_language().parse("header", source), source)
+        self.line += 1
         tables: list[tuple[StackTableRow, ...]] = []
         for title in _TITLES:
             self._skip_blank()
             if self._peek().strip(" \t\r") != title:
                 break
-            self._next(self._peek())
+            self.line += 1
             tables.append(self._rows(strings=title.endswith("Names")))
         if tables and len(tables) != len(_TITLES):
-            raise ReadError(self.position, "a table is missing")
+            raise ReadError(0, "a table is missing")
         self._builder.add_tables(tuple(tables))
-
-    def _header(self) -> None:
-        end = self.position - 1
-        for _ in range(MOST_LINES):
-            end = self._text.find("\n", end + 1)
-            source = self._text[self.position : end if end >= 0 else None]
-            try:
-                self._builder.add_header(load_language().parse("header", source), source)
-            except ReadError as error:
-                if not error.at_end or end < 0:
-                    raise
-            else:
-                self._next(source)
-                return
-        raise ReadError(self.position, "too many lines")
 
     def _rows(self, *, strings: bool) -> tuple[StackTableRow, ...]:
         rows: list[StackTableRow] = []
         while (source := self._peek())[:1].isdigit():
             row = load_language().parse("table_row", source) if strings else self._number_row(source)
             if isinstance(row, str) != strings:
-                raise ReadError(self.position, "a row of another table")
+                raise ReadError(0, "a row of another table")
             rows.append(row)
-            self._next(source)
+            self.line += 1
         return tuple(rows)
 
     def _number_row(self, source: str) -> StackTableRow:
@@ -645,20 +562,12 @@ class Preamble:
         return found if is_usual else row
 
     def _peek(self) -> str:
-        end = self._text.find("\n", self.position)
-        return self._text[self.position : end if end >= 0 else None]
-
-    def _next(self, source: str) -> None:
-        self.position = min(self.position + len(source) + 1, len(self._text))
-        self.line += source.count("\n") + 1
+        return self._builder.columns.line_text(self.line)
 
     def _skip_blank(self) -> None:
-        while self.position < len(self._text):
-            source = self._peek()
-            stripped = source.strip(" \t\r")
-            if stripped and not is_comment(stripped):
-                return
-            self._next(source)
+        count = len(self._builder.columns.line_starts)
+        while self.line <= count and is_comment(self._peek().strip(" \t\r")):
+            self.line += 1
 
 
 def _find_first_early_use(columns: Columns, end: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hloscope.base.units import count_element_bits
 from hloscope.hlo.grammar import MAX_DEPTH
@@ -41,26 +41,6 @@ _MOST_LEAVES = 100_000
 """Maximum number of leaves of an inferred tuple: tuples of tuples double at every step."""
 
 
-class ShapedInstruction(Protocol):
-    """The facts about an instruction that the rules need."""
-
-    @property
-    def opcode(self) -> str:
-        """The opcode, as printed."""
-
-    @property
-    def operands(self) -> Sequence[object]:
-        """The operands, in order."""
-
-    @property
-    def attributes(self) -> Mapping[str, str]:
-        """Raw value text by key."""
-
-    @property
-    def tuple_index(self) -> int | None:
-        """The index of a get-tuple-element."""
-
-
 class _Size(NamedTuple):
     """One dimension: its size, or `UNBOUNDED`, and whether it is dynamic."""
 
@@ -68,8 +48,11 @@ class _Size(NamedTuple):
     dynamic: bool = False
 
 
-_Rule = Callable[[ShapedInstruction, Sequence[Shape]], Shape]
-"""A rule: the result's shape from the instruction and, in order, the shapes that `find_needed_shapes` names."""
+_Attributes = Mapping[str, str]
+"""The raw values of an instruction's attributes."""
+
+_Rule = Callable[[_Attributes, Sequence[Shape]], Shape]
+"""A rule: the result's shape from the attributes and, in order, the shapes that `find_needed_shapes` names."""
 
 
 def find_needed_shapes(opcode: str) -> tuple[slice, bool]:
@@ -78,32 +61,35 @@ def find_needed_shapes(opcode: str) -> tuple[slice, bool]:
     return _OPERANDS.get(opcode, operands), opcode in _APPLYING
 
 
-def infer_shape(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def infer_shape(opcode: str, attributes: _Attributes, shapes: Sequence[Shape], *, has_callee: bool) -> Shape:
     """The shape that XLA infers; unknown if there is no rule, or if the input is unknown or does not fit.
 
     Args:
-        instruction: The instruction.
+        opcode: The opcode.
+        attributes: The raw values of its attributes.
         shapes: The shapes that `find_needed_shapes` names, in that order.
+        has_callee: Whether the instruction calls a computation.
     """
-    opcode = instruction.opcode
-    operands, is_applied = find_needed_shapes(opcode)
-    is_whole = len(shapes) == len(instruction.operands[operands]) + is_applied
+    is_whole = has_callee or opcode not in _APPLYING
     if opcode not in _RULES or not is_whole or (UNKNOWN_SHAPE in shapes and opcode != "tuple"):
         return UNKNOWN_SHAPE
     try:
-        return _RULES[opcode](instruction, shapes)
+        return _RULES[opcode](attributes, shapes)
     except (IndexError, KeyError, ValueError, ZeroDivisionError):
         return UNKNOWN_SHAPE  # text that XLA rejects: a missing dimension or operand
 
 
-def _infer_elementwise(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    found = shapes[0]
-    if len(shapes) > 1 and (found.element_type, str(found)) != (shapes[1].element_type, str(shapes[1])):
-        found = _merge_shapes(shapes)
-    return replace(found, element_type="pred", layout=None) if instruction.opcode == "compare" else found
+def _infer_elementwise(_: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    first, *others = shapes
+    is_same = not others or (first.element_type, str(first)) == (others[0].element_type, str(others[0]))
+    return first if is_same else _merge_shapes(shapes)
 
 
-def _infer_tuple(_: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_compare(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    return replace(_infer_elementwise(attributes, shapes), element_type="pred", layout=None)
+
+
+def _infer_tuple(_: _Attributes, shapes: Sequence[Shape]) -> Shape:
     extents = [_measure_nesting(shape) for shape in shapes]
     leaves, depth = sum(count for count, _ in extents), 1 + max((depth for _, depth in extents), default=0)
     if leaves > _MOST_LEAVES or depth > MAX_DEPTH:
@@ -119,9 +105,9 @@ def _measure_nesting(shape: Shape) -> tuple[int, int]:
     return sum(count for count, _ in extents), 1 + max(depth for _, depth in extents)
 
 
-def _infer_element(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    index, elements = instruction.tuple_index, shapes[0].elements
-    return UNKNOWN_SHAPE if index is None or not 0 <= index < len(elements) else elements[index]
+def _infer_element(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    index, elements = int(attributes["index"]), shapes[0].elements
+    return UNKNOWN_SHAPE if index < 0 else elements[index]
 
 
 def _choose_wider(types: Iterable[str]) -> str:
@@ -183,8 +169,8 @@ def _make_one_or_tuple(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else Shape(element_type="tuple", elements=tuple(shapes))
 
 
-def _integers(instruction: ShapedInstruction, key: str) -> list[int]:
-    return list(map(int, _INTEGER.findall(instruction.attributes.get(key, ""))))
+def _integers(attributes: _Attributes, key: str) -> list[int]:
+    return list(map(int, _INTEGER.findall(attributes.get(key, ""))))
 
 
 def _without(sizes: Sequence[_Size], *dropped: Sequence[int]) -> list[_Size]:
@@ -195,44 +181,44 @@ def _without(sizes: Sequence[_Size], *dropped: Sequence[int]) -> list[_Size]:
 
 
 def _make_scalar_rule(element_type: str) -> _Rule:
-    return lambda instruction, shapes: Shape(element_type=element_type)
+    return lambda _, shapes: Shape(element_type=element_type)
 
 
 def _make_like_rule(number: int) -> _Rule:
-    return lambda instruction, shapes: shapes[number]
+    return lambda _, shapes: shapes[number]
 
 
 # ---- shapes put together or apart
 
 
-def _infer_broadcast(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_broadcast(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     """The shape of broadcasting a scalar to a scalar: for all others the sizes do not follow from the operand."""
-    return shapes[0] if not _integers(instruction, "dimensions") and not shapes[0].dimensions else UNKNOWN_SHAPE
+    return shapes[0] if not _integers(attributes, "dimensions") and not shapes[0].dimensions else UNKNOWN_SHAPE
 
 
-def _infer_complex(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_complex(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     both = _merge_shapes(shapes)
     return _array(_COMPLEX[both.element_type], _sizes(both))
 
 
-def _infer_part(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_part(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     element_type = shapes[0].element_type
     return _array(_PARTS.get(element_type, element_type), _sizes(shapes[0]))
 
 
-def _infer_is_finite(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_is_finite(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     return _array("pred", _sizes(shapes[0]))
 
 
-def _infer_transpose(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    sizes, order = _sizes(shapes[0]), _integers(instruction, "dimensions")
+def _infer_transpose(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    sizes, order = _sizes(shapes[0]), _integers(attributes, "dimensions")
     if sorted(order) != list(range(len(sizes))):
         raise ValueError(order)
     return _array(shapes[0].element_type, [sizes[axis] for axis in order])
 
 
-def _infer_concatenate(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    (dimension,) = _integers(instruction, "dimensions")
+def _infer_concatenate(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    (dimension,) = _integers(attributes, "dimensions")
     sizes = [list(column) for column in zip(*map(_sizes, shapes), strict=True)]
     along = sizes[dimension]
     bounded = all(extent.size != UNBOUNDED for extent in along)
@@ -244,9 +230,9 @@ def _infer_concatenate(instruction: ShapedInstruction, shapes: Sequence[Shape]) 
     return _array(_choose_wider(shape.element_type for shape in shapes), result)
 
 
-def _infer_pad(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_pad(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     sizes = _sizes(shapes[0])
-    padding = [[*map(int, part.split("_")), 0][:3] for part in instruction.attributes["padding"].split("x")]
+    padding = [[*map(int, part.split("_")), 0][:3] for part in attributes["padding"].split("x")]
     result = [
         extent
         if extent.size == UNBOUNDED
@@ -256,30 +242,30 @@ def _infer_pad(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape
     return _array(_choose_wider(shape.element_type for shape in shapes), result)
 
 
-def _infer_dimension_set(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    (dimension,) = _integers(instruction, "dimensions")
+def _infer_dimension_set(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    (dimension,) = _integers(attributes, "dimensions")
     sizes = _sizes(shapes[0])
     sizes[dimension] = _Size(sizes[dimension].size, True)
     return _array(shapes[0].element_type, sizes)
 
 
-def _infer_topk(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    sizes = [*_sizes(shapes[0])[:-1], _Size(int(instruction.attributes["k"]))]
+def _infer_topk(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    sizes = [*_sizes(shapes[0])[:-1], _Size(int(attributes["k"]))]
     return _make_one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
 
 
-def _infer_gather(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    offsets = set(_integers(instruction, "offset_dims"))
-    dropped = (_integers(instruction, "collapsed_slice_dims"), _integers(instruction, "operand_batching_dims"))
-    slices = iter(_without([_Size(size) for size in _integers(instruction, "slice_sizes")], *dropped))
-    indices, vector = _sizes(shapes[1]), int(instruction.attributes["index_vector_dim"])
+def _infer_gather(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    offsets = set(_integers(attributes, "offset_dims"))
+    dropped = (_integers(attributes, "collapsed_slice_dims"), _integers(attributes, "operand_batching_dims"))
+    slices = iter(_without([_Size(size) for size in _integers(attributes, "slice_sizes")], *dropped))
+    indices, vector = _sizes(shapes[1]), int(attributes["index_vector_dim"])
     batch = iter(_without(indices, [vector]) if vector < len(indices) else indices)
     rank = len(offsets) + len(indices) - (vector < len(indices))
     return _array(shapes[0].element_type, [next(slices if axis in offsets else batch) for axis in range(rank)])
 
 
-def _infer_scatter(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    return _make_one_or_tuple(shapes[: len(instruction.operands) // 2])
+def _infer_scatter(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    return _make_one_or_tuple(shapes[: len(shapes) // 2])
 
 
 # ---- sums
@@ -292,26 +278,26 @@ def _apply(root: Shape, sizes: Sequence[_Size]) -> Shape:
     return _make_one_or_tuple([_array(leaf.element_type, sizes) for leaf in root.elements])
 
 
-def _infer_map(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_map(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     return _apply(root, _sizes(operands[0]))
 
 
-def _infer_reduce(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_reduce(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
-    return _apply(root, _without(_sizes(operands[0]), _integers(instruction, "dimensions")))
+    return _apply(root, _without(_sizes(operands[0]), _integers(attributes, "dimensions")))
 
 
-def _infer_reduce_window(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_reduce_window(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     sizes = _sizes(operands[0])
-    windows = _parse_windows(instruction)
+    windows = _parse_windows(attributes)
     return _apply(root, [_count_windows(extent, window) for extent, window in zip(sizes, windows, strict=True)])
 
 
-def _parse_windows(instruction: ShapedInstruction) -> list[dict[str, str]]:
+def _parse_windows(attributes: _Attributes) -> list[dict[str, str]]:
     """The fields of `window` for each axis, such as `{"size": "3", "pad": "1_1"}`."""
-    said = {key: text.split("x") for key, text in _WINDOW_ITEM.findall(instruction.attributes.get("window", ""))}
+    said = {key: text.split("x") for key, text in _WINDOW_ITEM.findall(attributes.get("window", ""))}
     return [{key: parts[axis] for key, parts in said.items()} for axis in range(len(said.get("size", ())))]
 
 
@@ -326,12 +312,12 @@ def _count_windows(extent: _Size, window: dict[str, str]) -> _Size:
     return _Size(count, extent.dynamic)
 
 
-def _infer_scan(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_scan(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     """The results of each step, stacked along the scanned dimension, then the last carried values."""
-    root, carried = shapes[-1], int(instruction.attributes["num_carries"])
+    root, carried = shapes[-1], int(attributes["num_carries"])
     if not root.is_tuple:
         return root
-    (dimension,) = _integers(instruction, "dimensions")
+    (dimension,) = _integers(attributes, "dimensions")
     steps = _Size(shapes[0].dimensions[dimension])
     stacked = root.elements[: len(root.elements) - carried]
     sizes = [(shape, _sizes(shape)) for shape in stacked]
@@ -342,45 +328,45 @@ def _infer_scan(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shap
 # ---- products
 
 
-def _infer_product(instruction: ShapedInstruction, shapes: Sequence[Shape], grouped: Sequence[int] = ()) -> Shape:
+def _infer_product(attributes: _Attributes, shapes: Sequence[Shape], grouped: Sequence[int] = ()) -> Shape:
     """Batch dimensions, then the remaining ones of each operand; for the second one without the grouped ones."""
     left, right = _sizes(shapes[0]), _sizes(shapes[1])
-    batch, other = _integers(instruction, "lhs_batch_dims"), _integers(instruction, "rhs_batch_dims")
+    batch, other = _integers(attributes, "lhs_batch_dims"), _integers(attributes, "rhs_batch_dims")
     result = [
         *(left[axis] for axis in batch),
-        *_without(left, batch, _integers(instruction, "lhs_contracting_dims")),
-        *_without(right, other, _integers(instruction, "rhs_contracting_dims"), grouped),
+        *_without(left, batch, _integers(attributes, "lhs_contracting_dims")),
+        *_without(right, other, _integers(attributes, "rhs_contracting_dims"), grouped),
     ]
     return _array(_choose_wider(shape.element_type for shape in shapes[:2]), result)
 
 
-def _infer_ragged_dot(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    product = _infer_product(instruction, shapes, grouped=_integers(instruction, "rhs_group_dims"))
-    (ragged,) = _integers(instruction, "lhs_ragged_dims")
-    if ragged not in _integers(instruction, "lhs_contracting_dims"):
+def _infer_ragged_dot(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    product = _infer_product(attributes, shapes, grouped=_integers(attributes, "rhs_group_dims"))
+    (ragged,) = _integers(attributes, "lhs_ragged_dims")
+    if ragged not in _integers(attributes, "lhs_contracting_dims"):
         return product
     return _array(product.element_type, [_sizes(shapes[2])[-1], *_sizes(product)])
 
 
-def _infer_convolution(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    labels = _LABELS.fullmatch(instruction.attributes["dim_labels"])
+def _infer_convolution(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    labels = _LABELS.fullmatch(attributes["dim_labels"])
     if labels is None:
         return UNKNOWN_SHAPE
     left, right = (dict(zip(labels[at], _sizes(shapes[at - 1]), strict=True)) for at in (1, 2))
-    groups = int(instruction.attributes.get("batch_group_count", "1"))
+    groups = int(attributes.get("batch_group_count", "1"))
     sizes = {"b": _Size(left["b"].size // groups, left["b"].dynamic), "f": right["o"]}
     axes = sorted(label for label in left if label.isdigit())
-    for axis, window in zip(axes, _parse_windows(instruction), strict=True):
+    for axis, window in zip(axes, _parse_windows(attributes), strict=True):
         sizes[axis] = _count_windows(left[axis], {"size": str(right[axis].size), **window})
     if any(extent.size == UNBOUNDED for extent in (*left.values(), *right.values())):
         return UNKNOWN_SHAPE
     return _array(_choose_wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
 
 
-def _infer_fft(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
+def _infer_fft(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     (operand,) = shapes
-    sizes, length = _sizes(operand), _integers(instruction, "fft_length")[-1]
-    match instruction.attributes["fft_type"]:
+    sizes, length = _sizes(operand), _integers(attributes, "fft_length")[-1]
+    match attributes["fft_type"]:
         case "RFFT":
             return _array(_COMPLEX[operand.element_type], [*sizes[:-1], _Size(length // 2 + 1, sizes[-1].dynamic)])
         case "IRFFT":
@@ -388,8 +374,8 @@ def _infer_fft(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape
     return operand
 
 
-def _infer_batch_norm(instruction: ShapedInstruction, shapes: Sequence[Shape]) -> Shape:
-    feature = _sizes(shapes[0])[int(instruction.attributes["feature_index"])]
+def _infer_batch_norm(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
+    feature = _sizes(shapes[0])[int(attributes["feature_index"])]
     statistic = _array(shapes[0].element_type, [feature])
     return _make_one_or_tuple([shapes[0], statistic, statistic])
 
@@ -414,6 +400,7 @@ _RULES: dict[str, _Rule] = {
     "batch-norm-training": _infer_batch_norm,
     "broadcast": _infer_broadcast,
     "cholesky": _make_like_rule(0),
+    "compare": _infer_compare,
     "complex": _infer_complex,
     "concatenate": _infer_concatenate,
     "conditional": _make_like_rule(-1),

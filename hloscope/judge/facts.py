@@ -116,4 +116,4 @@ class Facts:
         from hloscope.cost.program_graph import find_critical_path
 
         operations = Operations(graph=self.graph, chip=self.slice.chip, kernel_costs=self.kernel_costs)
-        return find_critical_path(operations, self.collectives, self.dataflow)
+        return find_critical_path(operations, self.collectives)

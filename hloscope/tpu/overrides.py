@@ -69,22 +69,14 @@ def override_chip(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
     return replace(chosen, chip=replace(chosen.chip, calibration=calibration, **typed))  # type: ignore[arg-type]
 
 
-def find_constants(chip: Chip, usual: Constants | None = None) -> Constants:
-    """The constants of the cost model that hold for a chip.
-
-    Args:
-        chip: The chip.
-        usual: The constants of its generation, if other than those that ship.
-
-    Returns:
-        The usual ones, with those in their place that a profile of the user's own has settled.
+def find_constants(chip: Chip) -> Constants:
+    """The constants of the cost model for a chip: its generation's, except those that a user's profile has settled.
 
     Raises:
         SliceError: The profile's file names a constant that is unknown.
     """
-    usual = chip.measured.constants if usual is None else usual
     if chip.calibration is None:
-        return usual
+        return chip.measured.constants
     known = [each.name for each in fields(Constants)]
     for name, _ in chip.calibration.constants:
         if name not in known:
@@ -93,7 +85,7 @@ def find_constants(chip: Chip, usual: Constants | None = None) -> Constants:
                 where=chip.calibration.file,
                 fix=did_you_mean(name, known, f"they are {', '.join(known)}"),
             )
-    return replace(usual, **dict(chip.calibration.constants))
+    return replace(chip.measured.constants, **dict(chip.calibration.constants))
 
 
 def is_figure(name: str) -> bool:

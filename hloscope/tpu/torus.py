@@ -33,15 +33,10 @@ class Torus:
     devices_per_chip: int = 1
     host_bounds: tuple[int, int, int] = HOST_BOUNDS
 
-    def __post_init__(self) -> None:
-        if len(self.shape) != len(self.wraparound):
-            raise ValueError("a torus needs one wraparound for each axis")
-
     @classmethod
     def of(cls, chosen: Slice) -> Torus:
-        """The grid of one slice; for devices without links between chips, a line."""
-        if chosen.chip is None:
-            return cls(shape=chosen.shape or (1,), wraparound=(False,) * max(len(chosen.shape), 1))
+        """The grid of one TPU slice."""
+        assert chosen.chip is not None, "other devices have no links between chips"
         return cls(
             shape=chosen.shape,
             wraparound=chosen.wraparound(),

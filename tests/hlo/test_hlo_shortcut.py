@@ -11,7 +11,7 @@ from hloscope.base.errors import HloParseError
 from hloscope.hlo.columns import Builder, Columns
 from hloscope.hlo.parser import parse_module, parse_whole
 from hloscope.hlo.records import Row, cut_attributes, detect_dialect, make_dialect, replace_numbers
-from hloscope.hlo.scanner import FallbackToGrammar, LineCache, Scanner
+from hloscope.hlo.scanner import FallbackToGrammar, Scanner, read_called, read_config
 
 HEAD = "HloModule m\n\n"
 ENTRY = HEAD + "ENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"
@@ -128,13 +128,6 @@ def takes_the_quick_way(text):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_both_ways_agree(name):
-    assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
-
-
-@pytest.mark.parametrize("size", [1, 60, 500])
-@pytest.mark.parametrize("name", TEXTS)
-def test_both_ways_agree_wherever_chunks_end(name, size, monkeypatch):
-    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK_LENGTH", size)
     assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
 
 
@@ -291,13 +284,6 @@ def test_all_numbers_of_a_form_are_the_same(text, form):
     assert replace_numbers(text) == form
 
 
-def learnt(text):
-    """What is called, and whether the text is printed as usual."""
-    cache = LineCache(make_dialect(percent=True, shapes=False))
-    cache.learn_attributes([text])
-    return cache.called[text], text not in cache.odd
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -309,7 +295,7 @@ def learnt(text):
     ],
 )
 def test_what_attributes_call(text, found):
-    assert learnt(text) == (found, True)
+    assert read_called(text) == found
 
 
 @pytest.mark.parametrize(
@@ -326,7 +312,7 @@ def test_what_attributes_call(text, found):
     ],
 )
 def test_attributes_that_are_read_with_their_line(text):
-    assert not learnt(text)[1]
+    assert read_called(text) is None
 
 
 @pytest.mark.parametrize(
@@ -341,16 +327,11 @@ def test_attributes_that_are_read_with_their_line(text):
     ],
 )
 def test_configurations(text, is_usual):
-    cache = LineCache(make_dialect(percent=True, shapes=False))
-    cache.learn_configs([text])
-    assert (text not in cache.odd) is is_usual
+    assert (read_config(text) == text) is is_usual
 
 
 @needs_corpus
 @pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
-def test_both_ways_agree_on_the_corpus(path, monkeypatch):
+def test_both_ways_agree_on_the_corpus(path):
     text = path.read_bytes().decode()
-    whole = outcome(parse_whole, text)
-    assert outcome(parse_module, text) == whole
-    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK_LENGTH", 300)
-    assert outcome(parse_module, text) == whole
+    assert outcome(parse_module, text) == outcome(parse_whole, text)

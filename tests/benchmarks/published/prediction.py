@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -16,7 +16,7 @@ from hloscope.cost.operations import TimeBasis
 from hloscope.cost.price import price_module
 from hloscope.hlo import HloModule, parse_module
 from hloscope.model import Analysis, Mesh
-from hloscope.tpu import parse_slice
+from hloscope.tpu import Slice, parse_slice
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.generation import CONSTANTS, Constants
 from hloscope.tpu.overrides import override_chip
@@ -142,6 +142,14 @@ def constants_in(table: Table, generation: str) -> Constants:
     return Constants(**{**base, **own})
 
 
+def measured_by(table: Table, chosen: Slice) -> Slice:
+    """A slice whose chip has the constants of a table."""
+    chip = chosen.chip
+    assert chip is not None
+    measured = replace(chip.measured, constants=constants_in(table, chip.name))
+    return replace(chosen, chip=replace(chip, measured=measured))
+
+
 def priced(row: Row, table: Table, *, own_source: bool = True) -> Analysis:
     """A row's analysis with times.
 
@@ -154,8 +162,8 @@ def priced(row: Row, table: Table, *, own_source: bool = True) -> Analysis:
     chosen = parse_slice(row.slice)
     if not own_source and CLOCKS.get(row.generation, ("", 0.0))[0] == row.source:
         chosen = override_chip(chosen, [f"clock_hz={CLOCKS[row.generation][1]}"])
-    constants = constants_in(table, row.generation)
-    return price_module(analysis, module, chosen, device_ids=device_ids, constants=constants)
+    chosen = measured_by(table, chosen)
+    return price_module(analysis, module, chosen, device_ids=device_ids)
 
 
 def predict(row: Row, table: Table, *, own_source: bool = True) -> Prediction:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from published.prediction import Table, constants_in
+from published.prediction import Table, measured_by
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.cost.price import price_module
@@ -42,7 +42,7 @@ def predict_step(path: Path, table: Table) -> WholeStep:
     module = parse_module(path.read_text(encoding="utf-8"), name="qwen3")
     mesh = Mesh(axis_names=("fsdp", "tp"), axis_sizes=(8, 1))
     analysis = analyze_module(module, target="qwen3", mesh=mesh)
-    found = price_module(analysis, module, parse_slice("v6e:2x4"), constants=constants_in(table, "v6e"))
+    found = price_module(analysis, module, measured_by(table, parse_slice("v6e:2x4")))
     time = found.time
     assert time is not None
     waits = {name: _waited_ms(found, name) for name in ("asynchronous gathers", "permutes")}
