@@ -7,22 +7,22 @@ Example:
     >>> assert hloscope.check(found, contract=["no all-gather@X", "wire <= 6MB/step"]).passed
 
 Functions:
-    analyze: What a program moves, over which axes and from which line, and its step time.
-    explain: Why each collective is there, and what would help.
+    analyze: The communication of a program, with its axes and source lines, and the step time.
+    explain: The reason for each collective, and changes that would help.
     suggest: Better shardings, each compiled and priced.
     price: The step time on each of several slices.
-    timeline: What runs when in one step, and what is exposed.
+    timeline: The timeline of one step: what runs when, and what is exposed.
     graph: The compiled program as a graph, with its critical path.
     shardings: The shardings of all arrays, without a compile.
-    diff: What one program moves and another does not.
-    check: Whether programs satisfy a contract, in `hloscope.contracts` or as text; `accept` writes baselines.
+    diff: The differences between the communication of two programs.
+    check: A check of programs against a contract, in `hloscope.contracts` or as text; `accept` writes baselines.
     merge_reports: The reports of a sharded check, merged.
-    verify: Whether a program computes the same as its reference.
+    verify: A comparison of a program with its reference, in numbers, structure and communication.
     recording, record: The programs that JAX compiles in a block of Python, or in a script.
     compare, measure: Measured times of a profile, or of a run, compared with the prediction.
     analyze_text, analyze_all: Like `analyze`, for HLO text and for XLA dump folders.
     target: A decorator that states how a function is called.
-    doctor: Whether everything works on this machine.
+    doctor: A check of this machine and its installation.
 
 Modules: `aio` has these functions as coroutines, `contracts` builds contracts in Python, `rules` has the pages of the
 rules.
@@ -213,16 +213,16 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return _imported(f"hloscope.{name}")
+        return _import_quietly(f"hloscope.{name}")
     if name not in _HOME_OF:
-        from hloscope.base.errors import no_attribute
+        from hloscope.base.errors import make_attribute_error
 
-        raise no_attribute("module 'hloscope'", name, __all__)
-    return getattr(_imported(_HOME_OF[name]), name)
+        raise make_attribute_error("module 'hloscope'", name, __all__)
+    return getattr(_import_quietly(_HOME_OF[name]), name)
 
 
-def _imported(module: str) -> ModuleType:
-    """A module; the user's random numbers stay as they are, of which libraries take some when they are imported."""
+def _import_quietly(module: str) -> ModuleType:
+    """Imports a module, and restores the state of the user's random numbers, which some libraries change on import."""
     numbers = sys.modules.get("random")
     if module in sys.modules or numbers is None:
         return import_module(module)
@@ -252,7 +252,7 @@ _ROOMS_OF_0_2 = (
 
 
 class _ModulesOf02:
-    """The last finder of imports: of a missing module that a pickle of 0.2 names, the error says what to do."""
+    """The last import finder: for a missing module that a pickle of 0.2 names, it raises an error with a fix."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

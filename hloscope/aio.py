@@ -21,8 +21,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """The same, in a thread of asyncio's."""
+def _make_coroutine(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """The function as a coroutine, which runs in a thread of asyncio."""
 
     @front_door
     @wraps(call)
@@ -32,15 +32,15 @@ def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     return called
 
 
-analyze = _awaited(analyses.analyze)
-check = _awaited(checking.check)
-compare = _awaited(comparing.compare)
-diff = _awaited(diffing.diff)
-explain = _awaited(explaining.explain)
-measure = _awaited(comparing.measure)
-price = _awaited(pricing.price)
-shardings = _awaited(analyses.shardings)
-timeline = _awaited(analyses.timeline)
-verify = _awaited(verifying.verify)
+analyze = _make_coroutine(analyses.analyze)
+check = _make_coroutine(checking.check)
+compare = _make_coroutine(comparing.compare)
+diff = _make_coroutine(diffing.diff)
+explain = _make_coroutine(explaining.explain)
+measure = _make_coroutine(comparing.measure)
+price = _make_coroutine(pricing.price)
+shardings = _make_coroutine(analyses.shardings)
+timeline = _make_coroutine(analyses.timeline)
+verify = _make_coroutine(verifying.verify)
 
 __all__ = ["analyze", "check", "compare", "diff", "explain", "measure", "price", "shardings", "timeline", "verify"]

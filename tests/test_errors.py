@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hloscope
-from hloscope.base.errors import HloscopeError, TargetError, caret_excerpt
+from hloscope.base.errors import HloscopeError, TargetError, format_excerpt
 
 
 def test_every_part_has_its_place():
@@ -21,13 +21,13 @@ def test_every_part_has_its_place():
 
 
 def test_a_short_line_is_shown_whole():
-    assert caret_excerpt("bf16[8@X", 5) == "bf16[8@X\n    ^"
+    assert format_excerpt("bf16[8@X", 5) == "bf16[8@X\n    ^"
 
 
 @given(st.text(alphabet="abcdefgh", min_size=1, max_size=400), st.data())
 def test_the_caret_stands_under_its_character_however_long_the_line(line, data):
     column = data.draw(st.integers(1, len(line)))
-    shown, caret = caret_excerpt(line, column).split("\n")
+    shown, caret = format_excerpt(line, column).split("\n")
     assert len(shown) <= 102
     assert shown[len(caret) - 1] == line[column - 1]
 

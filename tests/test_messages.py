@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 import hloscope
-from hloscope.base.calls import front_door, in_python
-from hloscope.base.documents import text_of, to_plain
+from hloscope.base.calls import front_door, speak_python
+from hloscope.base.documents import encode_text, to_plain
 from hloscope.base.errors import (
     OPTIONS,
     TARGET,
@@ -32,14 +32,14 @@ from hloscope.base.errors import (
     Notation,
     Option,
     TimeLimitError,
-    indented,
+    find_python_form,
+    indent,
     join,
     mark,
     on_one_line,
     placeholder,
     say,
-    speaking,
-    word_of,
+    use_notation,
 )
 from hloscope.cli import group
 from hloscope.compile.target import OPTIONS_BY_NAME
@@ -108,11 +108,11 @@ def test_a_message_is_composed_without_loss():
     assert join("; ", [message, "b", message]).python == f"{python}; b; {python}"
     assert on_one_line(say(" a\n  b ", MESH, "\nc")).python == 'a b mesh={"X": 4, "Y": 2} c'
     assert on_one_line(" a\n  b ") == "a b"
-    assert indented(say("a ", MESH, "\nb"), 2).python == 'a mesh={"X": 4, "Y": 2}\n  b'
+    assert indent(say("a ", MESH, "\nb"), 2).python == 'a mesh={"X": 4, "Y": 2}\n  b'
     assert mark("with --scale B=64 or --scale.", Option("scale", {"B": 64}), Option("scale")).python == (
         'with scale={"B": 64} or scale.'
     )
-    with speaking(Notation.PYTHON):
+    with use_notation(Notation.PYTHON):
         assert say(message) == python
     assert say(message) == message
 
@@ -223,7 +223,7 @@ PYTHON = (
 
 @pytest.mark.parametrize("name", sorted(words_used()[0]))
 def test_an_option_of_a_message_is_one_of_the_command_line_and_of_python(name):
-    word = word_of(name)
+    word = find_python_form(name)
     if not word.is_argument:
         assert f"--{name}" in long_options()
     takers = [taker for taker in PYTHON if word.keyword in inspect.signature(taker).parameters]
@@ -235,7 +235,7 @@ def test_an_option_of_a_message_is_one_of_the_command_line_and_of_python(name):
 def test_options_of_targets_are_called_what_targets_call_them():
     for option in OPTIONS_BY_NAME.values():
         known = words_used()[0] & {flag.removeprefix("--") for flag in option.flags}
-        assert all(word_of(name).keyword == option.name for name in known)
+        assert all(find_python_form(name).keyword == option.name for name in known)
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -297,7 +297,7 @@ def test_an_error_speaks_the_notation_of_its_door():
     assert (str(crossed), crossed.fix.parts) == (told, error.fix.parts)
     assert "timeout_s=SECONDS" in crossed.on_one_line().python
     assert "timeout_s=SECONDS" in error.message().python
-    spoken = in_python(crossed)
+    spoken = speak_python(crossed)
     assert "timeout_s=SECONDS" in str(spoken)
     assert "timeout_s=SECONDS" in str(pickle.loads(pickle.dumps(spoken)))
     assert "--" not in str(spoken)
@@ -311,16 +311,16 @@ class Document:
 
 def test_json_has_the_words_of_the_command_line():
     made = Document(say("add ", MESH), (say(MESH), USERS))
-    found = in_python(made)
+    found = speak_python(made)
     assert (found.note, found.notes) == ('add mesh={"X": 4, "Y": 2}', ('mesh={"X": 4, "Y": 2}', USERS))
     assert to_plain(found) == to_plain(made) == {"note": "add --mesh X=4,Y=2", "notes": ["--mesh X=4,Y=2", USERS]}
     again = msgspec.convert(to_plain(found), Document)
-    assert in_python(again) == again  # a document from a file is shown as it is
+    assert speak_python(again) == again  # a document from a file is shown as it is
 
 
 def test_caches_hold_the_words_of_the_command_line():
-    found = in_python(Document(say("add ", MESH), (USERS,)))
-    kept = msgspec.msgpack.encode(found, enc_hook=text_of)
+    found = speak_python(Document(say("add ", MESH), (USERS,)))
+    kept = msgspec.msgpack.encode(found, enc_hook=encode_text)
     assert msgspec.msgpack.decode(kept, type=Document) == Document("add --mesh X=4,Y=2", (USERS,))
 
 

@@ -24,18 +24,18 @@ def grammars(root):
 
 
 def test_the_checkout_finds_its_grammars(root):
-    from hloscope.base.grammars import grammar_text
+    from hloscope.base.grammars import read_grammar
 
     assert grammars(root) >= {"hlo.lark", "argument.lark"}
     for name in grammars(root):
-        assert grammar_text(name.removesuffix(".lark")) == (root / "grammars" / name).read_text()
+        assert read_grammar(name.removesuffix(".lark")) == (root / "grammars" / name).read_text()
 
 
 def test_a_missing_grammar_says_where_it_was_looked_for(says, root):
-    from hloscope.base.grammars import grammar_text
+    from hloscope.base.grammars import read_grammar
 
     with pytest.raises(FileNotFoundError) as caught:
-        grammar_text("nothing")
+        read_grammar("nothing")
     assert "nothing.lark" in str(caught.value)
     assert str(root / "grammars") in str(caught.value)
     says(caught)

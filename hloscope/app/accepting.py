@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from hloscope.app.checking import tolerance_of
+from hloscope.app.checking import find_tolerance
 from hloscope.app.config import ProjectConfig, find_project
-from hloscope.app.jobs import HowToRun, Outcome, jobs_of, over_targets, run_jobs
+from hloscope.app.jobs import HowToRun, Outcome, list_jobs, run_jobs, run_over_targets
 from hloscope.app.requests import PYTHON
 from hloscope.base import calls
 from hloscope.base.calls import front_door
@@ -30,8 +30,8 @@ class Accepted:
         path: Its baseline file; None if it has none or could not be analyzed.
         state: `written`, `rewritten`, `rewritten in part`, `unchanged`, `rejected`, `not asked` or `wants no baseline`;
             None if it could not be analyzed.
-        error: Why it could not be analyzed; None if it was.
-        note: How many changes were accepted, and what stays unchanged in the baseline; None if all were accepted.
+        error: The reason that it could not be analyzed; None if it was.
+        note: The number of accepted changes, and the parts of the baseline that stay; None if all were accepted.
     """
 
     name: str
@@ -108,7 +108,7 @@ def accept(
     workers = None if jobs is None else calls.whole("jobs", jobs, least=1)
     limit = None if timeout_s is None else calls.seconds("timeout_s", timeout_s, example="timeout_s=600")
     how: dict[str, Any] = {"cached": cached, "workers": workers, "timeout_s": limit}
-    return over_targets(accept_project, project, wanted, door=PYTHON, only=chosen, beside=beside, **how)
+    return run_over_targets(accept_project, project, wanted, door=PYTHON, only=chosen, beside=beside, **how)
 
 
 def refuse_to_accept(*, in_ci: bool, fix: str) -> None:
@@ -149,31 +149,31 @@ def accept_project(
     Raises:
         HloscopeError: A target or a change does not exist, or a file cannot be written.
     """
-    jobs, known, proposals = jobs_of(project, names), dict[str, Accepted](), list[Proposed]()
+    jobs, known, proposals = list_jobs(project, names), dict[str, Accepted](), list[Proposed]()
 
     def keep(accepted: Accepted) -> None:
         known[accepted.name] = accepted
         on_done(accepted)
 
     def decide(outcome: Outcome) -> None:
-        proposed = _proposed(outcome)
+        proposed = _propose_baseline(outcome)
         if isinstance(proposed, Accepted):
             keep(proposed)
         elif only or (asks is not None and _has_changes(proposed)):
             proposals.append(proposed)
         else:
-            keep(_written(proposed, None, beside=beside))
+            keep(_write_accepted(proposed, None, beside=beside))
 
     run_jobs(jobs, **how, on_done=decide)
     _refuse_unknown(only, proposals)
     order = {job.name: number for number, job in enumerate(jobs)}
     ended: Answer | None = None
     for proposed in sorted(proposals, key=lambda each: order[each.name]):
-        answer = ended or (_answer_of(proposed, only) if asks is None or only else asks(proposed))
+        answer = ended or (_choose_answer(proposed, only) if asks is None or only else asks(proposed))
         if answer.ends and not answer.accepted:
             keep(Accepted(name=proposed.name, path=proposed.path, state="not asked"))
         else:
-            keep(_written(proposed, answer.accepted, beside=beside))
+            keep(_write_accepted(proposed, answer.accepted, beside=beside))
         ended = Answer((), ends=True) if answer.ends else None
     return tuple(known[job.name] for job in jobs)
 
@@ -183,10 +183,10 @@ def _has_changes(proposed: Proposed) -> bool:
 
 
 def _refuse_unknown(only: Sequence[str], proposals: Sequence[Proposed]) -> None:
-    """Refuses keys that are no change of any target.
+    """Refuses keys that match no change of any target.
 
     Raises:
-        HloscopeError: There is such a key.
+        HloscopeError: A key matches no change.
     """
     compared = [proposed.compared for proposed in proposals if proposed.compared is not None]
     keys = dict.fromkeys(change.key for each in compared for change in each.changes)
@@ -196,8 +196,8 @@ def _refuse_unknown(only: Sequence[str], proposals: Sequence[Proposed]) -> None:
             raise HloscopeError(f"there is no change {key!r} to accept", fix=did_you_mean(key, keys, otherwise))
 
 
-def _proposed(outcome: Outcome) -> Proposed | Accepted:
-    """The baseline that could be written for a target; what became of it where there is none."""
+def _propose_baseline(outcome: Outcome) -> Proposed | Accepted:
+    """The proposed baseline of a target, or the result if there is nothing to propose."""
     job = outcome.job
     if outcome.analysis is None:
         return Accepted(name=job.name, error=outcome.error)
@@ -206,17 +206,17 @@ def _proposed(outcome: Outcome) -> Proposed | Accepted:
     try:
         kept = read_baselines(job.baseline)
     except BaselineError:
-        kept = ()  # it is written anew
+        kept = ()  # it is rewritten
     now = make_baseline(outcome.analysis, root=job.root)
     compared = None
     if kept:
-        tolerance = tolerance_of(job.target)
+        tolerance = find_tolerance(job.target)
         compared = judge(find_section(kept, now), outcome.analysis, root=job.root, tolerance=tolerance, of_target=True)
     return Proposed(name=job.name, path=job.baseline, kept=kept, now=now, compared=compared)
 
 
-def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) -> Accepted:
-    """Writes a baseline with the changes of some keys, or with all of them."""
+def _write_accepted(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) -> Accepted:
+    """Writes a baseline with the changes of the given keys, or with all changes."""
     compared = proposed.compared
     if compared is not None and compared.changes and keys is not None and not keys:
         return Accepted(name=proposed.name, path=proposed.path, state="rejected")
@@ -228,18 +228,18 @@ def _written(proposed: Proposed, keys: Collection[str] | None, *, beside: bool) 
         return Accepted(name=proposed.name, path=proposed.path, state="unchanged")
     write_baselines(proposed.path, sections)
     state = "written" if before is None else "rewritten" if whole else "rewritten in part"
-    note = None if compared is None or whole else _in_part(compared, keys or (), accepted)
+    note = None if compared is None or whole else _describe_part(compared, keys or (), accepted)
     return Accepted(name=proposed.name, path=proposed.path, state=state, note=note)
 
 
-def _answer_of(proposed: Proposed, only: Collection[str]) -> Answer:
-    """What is accepted without asking."""
+def _choose_answer(proposed: Proposed, only: Collection[str]) -> Answer:
+    """The answer without a question to the user."""
     compared = proposed.compared
     return Answer(only if compared is None else compared.add_faster_step(only))
 
 
-def _in_part(compared: BaselineComparison, keys: Collection[str], accepted: Baseline) -> str:
-    """How many changes of a program are accepted, and that the predicted step is not, which comes of all of them."""
+def _describe_part(compared: BaselineComparison, keys: Collection[str], accepted: Baseline) -> str:
+    """The number of accepted changes, and a note that the step, which depends on all changes, is not accepted."""
     known = [key in keys for key in dict.fromkeys(change.key for change in compared.changes)]
     said = f"{sum(known)} of {pluralize(len(known), 'change')} accepted"
     if accepted.step in (None, compared.after.step):

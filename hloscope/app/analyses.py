@@ -1,4 +1,4 @@
-"""What one program moves, when, and how its arrays are sharded: `analyze`, `timeline`, `graph`, `shardings`.
+"""The communication, times and shardings of one program: `analyze`, `timeline`, `graph`, `shardings`.
 
 `analyze_text` and `analyze_all` analyze HLO text and folders of dumps.
 """
@@ -15,11 +15,11 @@ from hloscope.analysis.model_parts import skip_helpers
 from hloscope.app.analyzing import (
     KernelCosts,
     Stage,
-    analysis_of_text,
+    add_reasons,
     analyze_function,
     analyze_hlo,
-    captured_text,
-    with_reasons,
+    analyze_text_target,
+    capture_text,
 )
 from hloscope.app.requests import Request, Result, Text, follow
 from hloscope.base import calls
@@ -92,7 +92,7 @@ def analyze(
     """
     file = calls.path("save_hlo", save_hlo, example='save_hlo="step.hlo"')
     name = None if only is None else calls.text("only", only, example='only="jit_step"')
-    request = program_request(
+    request = make_program_request(
         target,
         args,
         options,
@@ -107,7 +107,7 @@ def analyze(
     return find_analysis(request).found
 
 
-def program_request(
+def make_program_request(
     target: Any,
     args: Any,
     options: Mapping[str, Any],
@@ -117,10 +117,10 @@ def program_request(
     source_root: str | Path | None = None,
     **more: Any,
 ) -> Request:
-    """The request of a call in Python, whose options say something of rules as well.
+    """The request of a call in Python, whose options include those of rules.
 
     Raises:
-        HloscopeError: The target is of no known kind, or what is said of rules is invalid.
+        HloscopeError: The target is of an unknown kind, or an option of rules is invalid.
     """
     of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
     rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
@@ -135,17 +135,17 @@ def find_analysis(request: Request) -> Result[Analysis]:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     if request.is_folder:
-        return Result(found=_of_folder(request), subject="analysis")
+        return Result(found=_analyze_folder(request), subject="analysis")
     found = follow(
         request,
         of_function=lambda function, _: analyze_function(function, request.judging),
-        of_text=lambda text: analysis_of_text(text, request.judging),
+        of_text=lambda text: analyze_text_target(text, request.judging),
     )
     return Result(found=skip_helpers(found, request.helpers), subject="analysis")
 
 
-def _of_folder(request: Request) -> Analysis:
-    """The largest module of a folder, or the one that is named."""
+def _analyze_folder(request: Request) -> Analysis:
+    """The analysis of a folder's largest module, or of the named one."""
     from hloscope.app.dumps import HowToAnalyze, analyze_dumped
 
     door, dump, only = request.door, read_dump(request.target), request.only
@@ -180,8 +180,8 @@ def analyze_text(
         >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
 
     Args:
-        text: The output of `compiled.as_text()`, or a dump of the final module. A truncated text is read as far as it
-            is complete, and its totals are marked "at least".
+        text: The output of `compiled.as_text()`, or a dump of the final module. Of a truncated text, the complete part
+            is read, and its totals are marked "at least".
         name: File name used in messages.
         mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
             device groups are shown.
@@ -264,7 +264,7 @@ def analyze_all(
     from hloscope.app import dumps
     from hloscope.report.dumps import DumpedModules
 
-    request = program_request(folder, None, options, select=select, ignore=ignore, source_root=source_root)
+    request = make_program_request(folder, None, options, select=select, ignore=ignore, source_root=source_root)
     path = calls.path("folder", folder, example='hloscope.analyze_all("dump/")')
     workers = None if jobs is None else calls.whole("jobs", jobs, least=1)
     most = None if memory is None else calls.size("memory", memory, example='memory="4GiB"')
@@ -319,38 +319,38 @@ def find_timeline(request: Request) -> Result[Timeline]:
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    found = follow(request, of_function=_of_function, of_text=timeline_of_text)
+    found = follow(request, of_function=_predict_for_function, of_text=predict_timeline_of_text)
     return Result(found=found, subject="timeline")
 
 
-def _of_function(function: Function, stage: Stage) -> Timeline:
+def _predict_for_function(function: Function, stage: Stage) -> Timeline:
     program, _ = captured_function(function)
     stage("reading the compiled program")
     module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
-    return _of_capture(program, module, function.name)
+    return _predict_for_capture(program, module, function.name)
 
 
-def timeline_of_text(text: Text) -> Timeline:
+def predict_timeline_of_text(text: Text) -> Timeline:
     """Predicts the timeline of a target that is already compiled.
 
     Raises:
         HloscopeError: The text is not HLO, or it cannot be priced.
     """
-    program, module = captured_text(text)
-    return _of_capture(program, module, text.name)
+    program, module = capture_text(text)
+    return _predict_for_capture(program, module, text.name)
 
 
-def timeline_of_analysis(found: Analysis) -> Timeline:
+def predict_timeline_of_analysis(found: Analysis) -> Timeline:
     """Predicts the timeline of a program that was analyzed in this process.
 
     Raises:
         HloscopeError: The program was not analyzed in this process, or it cannot be priced.
     """
-    return _of_capture(found.evidence.program, found.evidence.module(), found.target)
+    return _predict_for_capture(found.evidence.program, found.evidence.module(), found.target)
 
 
-def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
-    reasons = partial(with_reasons, module=module, program=program)
+def _predict_for_capture(program: Capture, module: HloModule, name: str) -> Timeline:
+    reasons = partial(add_reasons, module=module, program=program)
     found = predict_timeline(program, module, target=name, explained=reasons)
     if found is not None:
         return found
@@ -394,7 +394,7 @@ def graph(
     Raises:
         HloscopeError: As for `analyze`, or the computation or instruction does not exist.
     """
-    request = program_request(target, args, options)
+    request = make_program_request(target, args, options)
     return find_graph(request, computation=computation, around=around, hops=hops).found
 
 
@@ -404,15 +404,15 @@ def find_graph(request: Request, **part: Any) -> Result[ProgramGraph]:
     Raises:
         HloscopeError: As for `graph`.
     """
-    wanted = part_of_graph(**part)
-    return Result(found=graph_of(find_analysis(request).found, wanted), subject="graph")
+    wanted = make_graph_selection(**part)
+    return Result(found=build_graph(find_analysis(request).found, wanted), subject="graph")
 
 
-def part_of_graph(computation: str | None, around: str | None, hops: int | None) -> GraphSelection:
-    """The part of a program that is asked for.
+def make_graph_selection(computation: str | None, around: str | None, hops: int | None) -> GraphSelection:
+    """The selected part of a program's graph.
 
     Raises:
-        NotationError: There can be no such part.
+        NotationError: `hops` is not a whole number, or there is no instruction to count from.
     """
     from hloscope.cost.program_graph import GraphSelection
 
@@ -420,19 +420,21 @@ def part_of_graph(computation: str | None, around: str | None, hops: int | None)
         return GraphSelection(computation=computation, around=around)
     if around is None:
         raise NotationError(
-            say(Option("hops", placeholder(calls.shown(hops))), " counts from an instruction, and none is named"),
+            say(
+                Option("hops", placeholder(calls.format_value(hops))), " counts from an instruction, and none is named"
+            ),
             fix=say("name one: ", Option("around", "all-gather.8")),
         )
     count = calls.whole("hops", hops, least=0, example="hops=3")
     return GraphSelection(computation=computation, around=around, hops=count)
 
 
-def graph_of(found: Analysis, wanted: GraphSelection) -> ProgramGraph:
+def build_graph(found: Analysis, wanted: GraphSelection) -> ProgramGraph:
     """Returns the graph of a program that was analyzed in this process.
 
     Args:
         found: Its analysis.
-        wanted: The part that is asked for.
+        wanted: The selected part.
 
     Raises:
         HloscopeError: The program was not analyzed in this process, or the computation or instruction does not exist.
@@ -443,9 +445,9 @@ def graph_of(found: Analysis, wanted: GraphSelection) -> ProgramGraph:
     return build_program_graph(evidence.program, evidence.module(), found, wanted)
 
 
-def graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
-    """`Analysis.graph`, whose arguments these are."""
-    return graph_of(found, part_of_graph(**part))
+def build_graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
+    """The graph for `Analysis.graph`, with the same arguments."""
+    return build_graph(found, make_graph_selection(**part))
 
 
 # ---- shardings, without a compile
@@ -493,10 +495,10 @@ def find_shardings(request: Request, *, subject: str = "shardings") -> Result[Sh
             f"{find_target_name(request.target)} is already compiled, and its shardings are already propagated",
             fix=say("name the function itself, or use ", Command("analyze")),
         )
-    return Result(found=follow(request, of_function=shardings_of), subject=subject)
+    return Result(found=follow(request, of_function=propagate_shardings), subject=subject)
 
 
-def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable:
+def propagate_shardings(function: Function, _: Stage = lambda _: None) -> ShardingTable:
     """Returns all arguments, constraints and outputs and the large intermediates, with their shardings.
 
     Raises:
@@ -507,7 +509,7 @@ def shardings_of(function: Function, _: Stage = lambda _: None) -> ShardingTable
         from hloscope.compile.arguments import find_argument_letters
         from hloscope.compile.client import ask_propagation
         from hloscope.compile.devices import find_axis_sizes
-        from hloscope.compile.jax_private import write_bytecode  # these import JAX, which takes its time
+        from hloscope.compile.jax_private import write_bytecode  # these import JAX, which is slow
         from hloscope.compile.lowering import lower
         from hloscope.report.shardings import ShardingTable
         from hloscope.why.shardings import list_sharded_arrays

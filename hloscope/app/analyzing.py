@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hloscope.analysis.memory import find_memory_peak, summarize_memory
 from hloscope.analysis.provenance import CAPTURED_SOURCES
 from hloscope.analysis.totals import remove_guessed_times
-from hloscope.app.requests import Text, capture_of_text, with_dump, with_guesses
+from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.dumps import ModuleFacts
 from hloscope.compile.functions import Function, begin_compile, captured_function
@@ -40,7 +40,7 @@ KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
 """FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
 
 
-def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
+def analyze_text_target(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
     """Analyzes a compiled program from its HLO text; does not need JAX.
 
     Raises:
@@ -48,8 +48,8 @@ def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> 
         MeshError: The mesh does not have as many devices as the program.
         SliceError: The slice has fewer devices than the program.
     """
-    program, module = captured_text(text)
-    return analysis_of(program, text.name, judging, module)
+    program, module = capture_text(text)
+    return analyze_capture(program, text.name, judging, module)
 
 
 def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
@@ -60,7 +60,7 @@ def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECT
     """
     program, pending = captured_function(function)
     function.stage("reading the compiled program")
-    found = analysis_of(program, function.name, judging)
+    found = analyze_capture(program, function.name, judging)
     if function.store is None:
         return found
     from hloscope.search.trial_cache import add_known_fixes
@@ -68,14 +68,14 @@ def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECT
     return add_known_fixes(found, function.store, pending.kept)
 
 
-def subject_of(
+def make_search_subject(
     function: Function,
     itself: Callable[..., Any],
     known: TargetFacts,
     *,
     when_lowered: Callable[[Lowered], None] = lambda _: None,
 ) -> SearchSubject:
-    """Lowers, compiles and prices a program as written, as the baseline for changes; arguments as of `begin_compile`.
+    """Lowers, compiles and prices a program as written, as the baseline for changes; arguments as for `begin_compile`.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
@@ -90,41 +90,41 @@ def subject_of(
         function=itself,
         lowered=lowered,
         captured=captured,
-        analysis=analysis_of(captured, function.name),
+        analysis=analyze_capture(captured, function.name),
         store=function.store,
         kept=pending.kept,
         stage=function.stage,
     )
 
 
-def analysis_of(
+def analyze_capture(
     program: Capture, name: str, judging: RuleSelection = DEFAULT_SELECTION, module: HloModule | None = None
 ) -> Analysis:
     """Analyzes a compiled program.
 
     Args:
-        program: Its text, with what else is known of it.
+        program: Its text, and the other facts about it.
         name: The target as the user named it.
-        judging: Which rules run and what is accepted, beside what the target says of itself.
-        module: The parsed text, where it is parsed already.
+        judging: The rules to run and the accepted findings, in addition to the target's own settings.
+        module: The parsed text; None to parse it.
 
     Raises:
         NotationError: An `allow` of the target cannot be parsed.
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
-    found = with_reasons(found, module, program)
-    found = _with_compiler_facts(found, module, program)
+    found = add_reasons(found, module, program)
+    found = _add_compiler_facts(found, module, program)
     judged_on = remove_guessed_times(found)
     chosen = None if judged_on.slice is None else program.slice
     facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
-    known = apply_rules(facts, _rules_for(program, judging))
+    known = apply_rules(facts, _choose_rules(program, judging))
     found = replace(found, findings=known.findings, notes=known.notes)
     return attach_evidence(found, Evidence(program=program, name=name, source_root=judging.sources.root))
 
 
-def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
-    """Returns the analysis of a compiled program with the reason for each collective, as far as known."""
+def add_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysis:
+    """Adds the reasons for collectives, where known, to the analysis of a compiled program."""
     if program.is_text and program.compiled.shardy is None:
         return explain_from_text(found)
     from hloscope.why.stage import explain_analysis  # text alone does not need it
@@ -132,8 +132,8 @@ def with_reasons(found: Analysis, module: HloModule, program: Capture) -> Analys
     return explain_analysis(found, module, program)
 
 
-def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:
-    """Which rules run, with what the target says of itself; the files of a function that was compiled may be read."""
+def _choose_rules(program: Capture, judging: RuleSelection) -> RuleSelection:
+    """The rules to run, with the target's own settings; for a compiled function, its source files may be read."""
     if program.is_text:
         return judging
     return replace(judging.of_target(program.allow, program.rule_options), sources=CAPTURED_SOURCES)
@@ -155,8 +155,8 @@ def analyze_hlo(
     """Analyzes a compiled program from its HLO text; does not need JAX.
 
     Args:
-        text: The output of `compiled.as_text()`, or a dump of the final module. A truncated text is read as far as it
-            is complete, and its totals are marked "at least".
+        text: The output of `compiled.as_text()`, or a dump of the final module. Of a truncated text, the complete part
+            is read, and its totals are marked "at least".
         name: File name used in messages.
         mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
             device groups are shown.
@@ -164,7 +164,7 @@ def analyze_hlo(
         dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
         chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
         kernel_costs: FLOPs and bytes of Pallas kernels, by name.
-        judging: Which rules run and what is accepted, as `hloscope.judge.selection.make_selection` makes it.
+        judging: The rules to run and the accepted findings, as made by `hloscope.judge.selection.make_selection`.
         guesses: Whether to name unnamed axes and guess an unknown generation. A check against a contract must not rest
             on either.
         beside: The other files of the text's dump; None if it is not in a dump.
@@ -175,14 +175,14 @@ def analyze_hlo(
         SliceError: The slice has fewer devices than the program.
     """
     facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs, chip_overrides=chip_overrides)
-    return analysis_of_text(Text(name=name, text=text, facts=facts, dumped=beside, is_foreign=guesses), judging)
+    return analyze_text_target(Text(name=name, text=text, facts=facts, dumped=beside, is_foreign=guesses), judging)
 
 
-def captured_text(text: Text) -> tuple[Capture, HloModule]:
-    """Returns what is known about HLO text, and the parsed text.
+def capture_text(text: Text) -> tuple[Capture, HloModule]:
+    """The facts about HLO text, and the parsed text.
 
     Raises:
-        HloscopeError: As for `analysis_of_text`.
+        HloscopeError: As for `analyze_text_target`.
     """
     facts, name, beside = text.facts, text.name, text.dumped
     may_follow = facts.slice is None and (text.is_foreign or beside is not None)
@@ -190,27 +190,27 @@ def captured_text(text: Text) -> tuple[Capture, HloModule]:
         parse_slice(facts.slice) if facts.slice else None, () if may_follow else facts.chip_overrides or ()
     )
     module = parse_module(text.text, name=name)
-    program = capture_of_text(text.text, module, facts, chosen, name=name)
+    program = make_capture(text.text, module, facts, chosen, name=name)
     if beside is not None:
-        program = with_dump(program, module, beside, facts, name=name)
+        program = add_dump_facts(program, module, beside, facts, name=name)
     if text.is_foreign:
-        program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
+        program = add_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
     override_chip(program.slice, (facts.chip_overrides or ()) if program.slice is None else ())
     return program, module
 
 
-# ---- what JAX and the compiler know of a program beside its text, joined to the facts in the text
+# ---- the facts of JAX and the compiler about a program, joined to those in its text
 
 
-def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -> Analysis:
-    """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
+def _add_compiler_facts(found: Analysis, module: HloModule, program: Capture) -> Analysis:
+    """Adds the slice, memory, names, shardings, notes and versions to an analysis; for HLO text, the known ones."""
     refused = "the compiler rejects the program: {}. It was compiled again without that limit"
     known = {warning.text for warning in found.rematerializations}
     return replace(
         found,
-        slice=slice_fact(program),
-        arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
-        outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
+        slice=make_slice_fact(program),
+        arguments=found.arguments if program.arguments is None else _merge_arrays(program.arguments, found.arguments),
+        outputs=found.outputs if program.outputs is None else _merge_arrays(program.outputs, found.outputs),
         memory=summarize_memory(program),
         memory_peak=find_memory_peak(program, module, found.collectives),
         notes=(
@@ -233,8 +233,8 @@ def _note_untested_jax(program: Capture) -> list[str]:
     return [] if note is None else [note]
 
 
-def slice_fact(program: Capture) -> SliceFact | None:
-    """What the report says of the slice."""
+def make_slice_fact(program: Capture) -> SliceFact | None:
+    """The slice of a program as a fact for reports; None if it has none."""
     chosen = program.slice
     if chosen is None:
         return None
@@ -249,21 +249,21 @@ def slice_fact(program: Capture) -> SliceFact | None:
     )
 
 
-def _arrays(captured: tuple[CapturedArray, ...], in_text: tuple[ArrayFact, ...]) -> tuple[ArrayFact, ...]:
-    """JAX's names, global shapes and shardings; local shapes and aliasing from the text, which is what runs."""
+def _merge_arrays(captured: tuple[CapturedArray, ...], in_text: tuple[ArrayFact, ...]) -> tuple[ArrayFact, ...]:
+    """Arrays with JAX's names, global shapes and shardings, and the local shapes and aliasing of the text."""
     used = [array for array in captured if array.used]
     beside = dict(zip((id(array) for array in used), in_text, strict=True)) if len(used) == len(in_text) else {}
-    return tuple(_array(array, beside.get(id(array))) for array in captured)
+    return tuple(_merge_array(array, beside.get(id(array))) for array in captured)
 
 
-def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
+def _merge_array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
     local = array.local_shape
     if local is None:
         local = printed.local_shape if printed is not None else array.global_shape
     count = prod(local)
     known = count_array_bytes(array.dtype, count)
     donated = array.donated or (printed is not None and printed.donated)
-    reused = None if printed is None else printed.reused  # None of outputs themselves
+    reused = None if printed is None else printed.reused  # None for outputs themselves
     if array.donated and printed is not None:
         reused = printed.reused is True
     return ArrayFact(

@@ -1,4 +1,4 @@
-"""`check`: every target against its contract and its baseline; `merge_reports`: the reports of its shards."""
+"""`check` compares every target with its contract and its baseline; `merge_reports` merges the reports of shards."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hloscope.app.jobs import (
     Job,
     Outcome,
     Shard,
-    baseline_file,
-    commit_of,
-    jobs_of,
-    jobs_of_part,
-    over_targets,
+    find_commit,
+    list_jobs,
+    list_shard_jobs,
+    make_baseline_path,
     run_jobs,
+    run_over_targets,
 )
-from hloscope.app.requests import PYTHON, meant, read_report, refuse_beside_analysis
+from hloscope.app.requests import PYTHON, check_target, read_report, refuse_beside_analysis
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.documents import read_document
@@ -98,7 +98,7 @@ def check(
     Raises:
         HloscopeError: A target does not exist, an argument is invalid, or a program has nothing to be checked against.
     """
-    targets = tuple(target if isinstance(target, Analysis) else meant(target) for target in targets)
+    targets = tuple(target if isinstance(target, Analysis) else check_target(target) for target in targets)
     names = tuple(target for target in targets if isinstance(target, str) and _is_name(target))
     if names and len(names) < len(targets):
         what = f"{names[0]!r} is a name in the targets file, and others are programs"
@@ -108,7 +108,7 @@ def check(
         if all(isinstance(target, Analysis) for target in targets):
             refuse_beside_analysis({"args": args, **options})
         with compile_on(executor):
-            found = [_analysis_of(target, args, options) for target in targets]
+            found = [_find_analysis(target, args, options) for target in targets]
         names = label_programs([analysis.target for analysis in found], found)
         checks = [replace(expected.checked(analysis), name=name) for analysis, name in zip(found, names, strict=True)]
         judged = apply_strictness(checks, strict=is_strict(strict), whole=True)
@@ -120,7 +120,7 @@ def check(
         raise NotationError(f"{said} does not go with names of the targets file", fix=fix)
     if executor is not None and not isinstance(executor, str):
         calls.refuse("executor", "the address of a Dask scheduler", executor, 'executor="dask://scheduler:8786"')
-    return _of_project(
+    return _check_named_targets(
         names,
         config,
         cached=cached,
@@ -128,20 +128,20 @@ def check(
         executor=executor,
         shard=None if shard is None else Shard.read(calls.text("shard", shard, example='shard="1/4"')),
         strict=strict,
-        changes=_changes_of(changes),
+        changes=_check_changes(changes),
         timeout_s=options.get("timeout_s"),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expected:
-    """What is expected of a program that no targets file has.
+    """The expectations of a program that is not in a targets file.
 
     Attributes:
-        contract: What it may move.
-        baseline: A file that it has to agree with.
-        fail_on: The least severity of what rules find that fails it.
-        changes: Which changes of the baseline fail it.
+        contract: The communication that is allowed.
+        baseline: The baseline file that it must agree with.
+        fail_on: The minimum severity of findings that fails it.
+        changes: The changes from the baseline that fail it, `increase` or `any`.
     """
 
     contract: Contract | None
@@ -151,16 +151,16 @@ class _Expected:
 
     @classmethod
     def of(cls, contract: object, baseline: object, fail_on: object, changes: object) -> _Expected:
-        """What users write of it.
+        """Parses the expectations that a user gives.
 
         Raises:
-            NotationError: One of them is written wrongly, or there is none.
+            NotationError: One of them is invalid, or none is given.
         """
         found = cls(
-            contract=_contract_of(contract),
+            contract=_parse_contract(contract),
             baseline=calls.path("baseline", baseline, example='baseline="baselines/step.txt"'),
             fail_on=None if fail_on is None else Severity(calls.choice("fail_on", fail_on, Severity)),
-            changes=_changes_of(changes),
+            changes=_check_changes(changes),
         )
         if found.contract is None and found.baseline is None and found.fail_on is None:
             raise NotationError(
@@ -170,7 +170,7 @@ class _Expected:
         return found
 
     def checked(self, found: Analysis) -> Checked:
-        """A program beside it."""
+        """Checks a program against the expectations."""
         return check_analysis(
             found.target,
             found,
@@ -182,18 +182,18 @@ class _Expected:
         )
 
 
-def _changes_of(changes: object) -> str:
+def _check_changes(changes: object) -> str:
     return calls.choice("changes", changes, ("increase", "any"))
 
 
-def _contract_of(contract: object) -> Contract | None:
-    """A contract, however it is given; None for none."""
+def _parse_contract(contract: object) -> Contract | None:
+    """A contract from any of its forms; None if none is given."""
     if contract is None or isinstance(contract, Contract):
         return contract
     return read_contract(list(contract) if isinstance(contract, tuple) else contract, where="contract")
 
 
-def _of_project(
+def _check_named_targets(
     names: tuple[str, ...],
     config: object,
     *,
@@ -205,10 +205,10 @@ def _of_project(
     changes: str,
     timeout_s: Any,
 ) -> CheckReport:
-    """A check of targets of the targets file; of all of them where none is named."""
-    project = opened_project(calls.path("config", config, example='config="hloscope.toml"'))
+    """Checks targets of the targets file; all if none is named."""
+    project = open_project(calls.path("config", config, example='config="hloscope.toml"'))
     workers = None if jobs is None else calls.whole("jobs", jobs, least=1)
-    found = over_targets(
+    found = run_over_targets(
         check_project,
         project,
         names,
@@ -220,10 +220,10 @@ def _of_project(
         changes=changes,
         timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
     )
-    return report_of_project(project, found, names, shard=shard, strict=strict)
+    return make_project_report(project, found, names, shard=shard, strict=strict)
 
 
-def opened_project(config: Path | None) -> ProjectConfig:
+def open_project(config: Path | None) -> ProjectConfig:
     """Opens the targets file and loads its plug-ins.
 
     Raises:
@@ -235,7 +235,7 @@ def opened_project(config: Path | None) -> ProjectConfig:
     return project
 
 
-def report_of_project(
+def make_project_report(
     project: ProjectConfig,
     checks: tuple[Checked, ...],
     names: Sequence[str] = (),
@@ -253,9 +253,9 @@ def report_of_project(
         strict: Whether anything that weakens the check fails it; None to decide by whether `CI` is set.
     """
     whole = not names and shard is None
-    unused = unused_baselines(project)
-    if not whole:  # those of targets that want none: others may belong to targets that were not checked
-        own = {baseline_file(project, check.name) for check in checks}
+    unused = find_unused_baselines(project)
+    if not whole:  # only those of checked targets without baselines: others may belong to unchecked targets
+        own = {make_baseline_path(project, check.name) for check in checks}
         unused = tuple(path for path in unused if path in own)
     orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
     judged = apply_strictness(checks, strict=is_strict(strict), whole=whole, orphans=orphans)
@@ -264,17 +264,17 @@ def report_of_project(
         root=project.root,
         unused_baselines=unused,
         shard=None if shard is None else str(shard),
-        commit=commit_of(project.root),
+        commit=find_commit(project.root),
     )
 
 
 def _is_name(target: str) -> bool:
-    """Whether it is a name in a targets file: neither a function's name nor a file of HLO."""
+    """Returns whether this is a name in a targets file, and neither a function's name nor an HLO file."""
     return ":" not in target.partition("@")[0] and not is_hlo_target(target)
 
 
-def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
-    """A program that is analyzed, or was: its report in JSON holds all that is known of it."""
+def _find_analysis(target: Target, args: Any, options: Any) -> Analysis:
+    """The analysis of a program, which may also be given as an analysis or as a JSON report."""
     if isinstance(target, Analysis):
         return target
     if isinstance(target, str | Path) and Path(target).suffix == ".json":
@@ -298,39 +298,39 @@ def check_project(
         project: The targets file.
         names: Names of the targets; all if empty.
         shard: The part of them that is checked; None for all.
-        changes: Which changes from a baseline fail: `increase`, or `any`, including those after which less moves.
+        changes: The changes from a baseline that fail: `increase`, or `any`, which includes decreases.
         on_done: Called with each target, as soon as it is checked.
         **how: As for `run_jobs`.
 
     Raises:
         HloscopeError: A target does not exist, or a contract is invalid.
     """
-    jobs = jobs_of_part(project, names, shard)
-    contracts = contracts_of(jobs)
+    jobs = list_shard_jobs(project, names, shard)
+    contracts = read_contracts(jobs)
     known: dict[str, Checked] = {}
 
     def keep(outcome: Outcome) -> None:
-        checked = known[outcome.job.name] = checked_outcome(outcome, contracts[outcome.job.target.name], changes)
+        checked = known[outcome.job.name] = check_outcome(outcome, contracts[outcome.job.target.name], changes)
         on_done(checked)
 
     run_jobs(jobs, **how, on_done=keep)
     return tuple(known[job.name] for job in jobs)
 
 
-def with_unfinished(
+def add_unfinished(
     project: ProjectConfig, names: Sequence[str], known: Mapping[str, Checked], *, shard: Shard | None = None
 ) -> tuple[Checked, ...]:
-    """The targets of a check that was interrupted: those that were checked by then, and that the others were not."""
-    jobs = jobs_of_part(project, names, shard)
-    return tuple(known.get(job.name) or _interrupted(job) for job in jobs)
+    """The targets of an interrupted check: the finished checks, and an error for each of the other targets."""
+    jobs = list_shard_jobs(project, names, shard)
+    return tuple(known.get(job.name) or _make_interrupted(job) for job in jobs)
 
 
-def _interrupted(job: Job) -> Checked:
+def _make_interrupted(job: Job) -> Checked:
     return make_failed_check(job.name, "error: interrupted before it was done", place=job.target.place)
 
 
-def contracts_of(jobs: Sequence[Job]) -> dict[str, Contract | None]:
-    """The contract of each target by its name; mistakes are reported before anything is compiled.
+def read_contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
+    """Reads the contract of each target, by name; mistakes are reported before anything is compiled.
 
     Raises:
         HloscopeError: A contract or an `allow` of a target is invalid.
@@ -349,10 +349,10 @@ def contracts_of(jobs: Sequence[Job]) -> dict[str, Contract | None]:
 
 
 def _check_rules(target: TargetConfig) -> None:
-    """Refuses what the target says of rules where nobody could read it.
+    """Checks that a target's options of rules are valid.
 
     Raises:
-        NotationError: It is written wrongly.
+        NotationError: An option is invalid.
     """
     try:
         options = target.options
@@ -362,14 +362,14 @@ def _check_rules(target: TargetConfig) -> None:
         raise
 
 
-def checked_outcome(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
-    """What became of a target, held against what is expected of it; other arguments as of `check_analysis`."""
-    found = _held(outcome, contract, changes)
+def check_outcome(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
+    """Checks the outcome of a target against its expectations; other arguments as for `check_analysis`."""
+    found = _judge_outcome(outcome, contract, changes)
     place, source = outcome.job.target.place, outcome.compile_from
     return replace(found, place=place, seconds=outcome.seconds, compile_from=source)
 
 
-def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
+def _judge_outcome(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
     job = outcome.job
     if outcome.analysis is None:
         return make_failed_check(job.name, outcome.error or "")
@@ -381,7 +381,7 @@ def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
             baseline=job.baseline,
             root=job.root,
             fail_on=None if job.target.fail_on is None else Severity(job.target.fail_on),
-            tolerance=tolerance_of(job.target),
+            tolerance=find_tolerance(job.target),
             changes=changes,
             of_target=True,
         )
@@ -390,15 +390,15 @@ def _held(outcome: Outcome, contract: Contract | None, changes: str) -> Checked:
     return note_unused_allow(found) if job.target.fail_on is None and job.target.options.get("allow") else found
 
 
-def tolerance_of(target: TargetConfig) -> AllowedGrowth:
-    """How far the figures of a target's baseline may grow: as the targets file says, else as usual."""
+def find_tolerance(target: TargetConfig) -> AllowedGrowth:
+    """The allowed growth of the figures of a target's baseline, from the targets file or by default."""
     said = dict(target.tolerance)
     return AllowedGrowth(step=said.pop("step", USUAL.step), memory={**USUAL.memory, **said})
 
 
-def unused_baselines(project: ProjectConfig) -> tuple[Path, ...]:
+def find_unused_baselines(project: ProjectConfig) -> tuple[Path, ...]:
     """Baseline files that belong to no target."""
-    used = {job.baseline for job in jobs_of(project, ())}
+    used = {job.baseline for job in list_jobs(project, ())}
     others = (path for path in sorted(project.baselines.glob("*.txt")) if path not in used)
     return tuple(path for path in others if is_baseline(path))
 
@@ -436,32 +436,32 @@ def merge_reports(
     """
     if not files:
         raise NotationError("there are no reports to merge", fix='name them: merge_reports("1.json", "2.json")')
-    project = opened_project(calls.path("config", config, example='config="hloscope.toml"'))
+    project = open_project(calls.path("config", config, example='config="hloscope.toml"'))
     changes = calls.choice("changes", changes, ("increase", "any"))
-    return merged(project, files, strict=strict, changes=changes)
+    return merge_report_files(project, files, strict=strict, changes=changes)
 
 
-def merged(
+def merge_report_files(
     project: ProjectConfig, files: Sequence[str | Path], *, strict: bool | None = None, changes: str = "increase"
 ) -> CheckReport:
-    """The report of all targets of a project, from files; arguments and errors as of `merge_reports`."""
-    jobs = jobs_of(project, ())
-    contracts = contracts_of(jobs)
-    _refuse_twice(files)
-    documents = {str(file): _read(Path(file), str(file)) for file in files}
-    _refuse_other_commits(documents, commit_of(project.root))
-    found = _targets(documents, {job.name for job in jobs}, str(project.path))
-    missing = _missing(document.shard for document in documents.values())
-    outcomes = [_outcome(job, found.get(job.name), missing) for job in jobs]
-    checks = tuple(checked_outcome(each, contracts[each.job.target.name], changes) for each in outcomes)
-    return report_of_project(project, checks, strict=strict)
+    """Merges report files into one report on all targets of a project; arguments and errors as for `merge_reports`."""
+    jobs = list_jobs(project, ())
+    contracts = read_contracts(jobs)
+    _refuse_repeated(files)
+    documents = {str(file): _read_check_report(Path(file), str(file)) for file in files}
+    _refuse_other_commits(documents, find_commit(project.root))
+    found = _collect_targets(documents, {job.name for job in jobs}, str(project.path))
+    missing = _find_missing_shards(document.shard for document in documents.values())
+    outcomes = [_make_outcome(job, found.get(job.name), missing) for job in jobs]
+    checks = tuple(check_outcome(each, contracts[each.job.target.name], changes) for each in outcomes)
+    return make_project_report(project, checks, strict=strict)
 
 
-def _refuse_twice(files: Sequence[str | Path]) -> None:
+def _refuse_repeated(files: Sequence[str | Path]) -> None:
     """Refuses a file that is named twice.
 
     Raises:
-        NotationError: There is one.
+        NotationError: A file is named twice.
     """
     seen: set[Path] = set()
     for file in files:
@@ -470,11 +470,11 @@ def _refuse_twice(files: Sequence[str | Path]) -> None:
         seen.add(path)
 
 
-def _read(path: Path, name: str) -> CheckDocument:
-    """A report of a check.
+def _read_check_report(path: Path, name: str) -> CheckDocument:
+    """Reads the report of a check.
 
     Raises:
-        HloscopeError: It is none, or cannot be read.
+        HloscopeError: It cannot be read, or is not such a report.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -490,10 +490,10 @@ def _read(path: Path, name: str) -> CheckDocument:
 
 
 def _refuse_other_commits(documents: Mapping[str, CheckDocument], here: str | None) -> None:
-    """Refuses reports of another commit than the one that is checked out, where both are known.
+    """Refuses reports of a commit other than the one checked out, if both are known.
 
     Raises:
-        HloscopeError: There is one.
+        HloscopeError: A report is of another commit.
     """
     for name, document in documents.items():
         if None not in (here, document.commit) and document.commit != here:
@@ -501,11 +501,13 @@ def _refuse_other_commits(documents: Mapping[str, CheckDocument], here: str | No
             raise HloscopeError(what, fix="check this commit again, or check out the other one")
 
 
-def _targets(documents: Mapping[str, CheckDocument], known: Collection[str], project: str) -> dict[str, CheckedTarget]:
-    """What the reports have, by the target's name; without what is a check of no target, which is made again.
+def _collect_targets(
+    documents: Mapping[str, CheckDocument], known: Collection[str], project: str
+) -> dict[str, CheckedTarget]:
+    """The targets in the reports, by name, without checks that belong to no target, which are repeated.
 
     Raises:
-        HloscopeError: Two have one target, or one has a target that is not known.
+        HloscopeError: Two reports have the same target, or one has an unknown target.
     """
     found: dict[str, CheckedTarget] = {}
     held_by: dict[str, str] = {}
@@ -525,8 +527,8 @@ def _targets(documents: Mapping[str, CheckDocument], known: Collection[str], pro
     return found
 
 
-def _missing(texts: Iterable[str | None]) -> str | None:
-    """`shard 2/4 is missing`; None where the reports name all that there are, or no shards."""
+def _find_missing_shards(texts: Iterable[str | None]) -> str | None:
+    """The missing shards, as in `shard 2/4 is missing`; None if there are none, or if the reports name no shards."""
     shards = {Shard.read(text) for text in texts if text is not None}
     whole = {Shard(number, shard.total) for shard in shards for number in range(1, shard.total + 1)}
     lost = [str(shard) for shard in sorted(whole - shards)]
@@ -535,7 +537,7 @@ def _missing(texts: Iterable[str | None]) -> str | None:
     )
 
 
-def _outcome(job: Job, target: CheckedTarget | None, missing: str | None) -> Outcome:
+def _make_outcome(job: Job, target: CheckedTarget | None, missing: str | None) -> Outcome:
     if target is None:
         why = "it is in none of the reports" + (f": {missing}" if missing else "")
         error = HloscopeError(f"{job.name} was not checked", where=job.target.where, why=why)

@@ -1,4 +1,4 @@
-"""`compare`: a TPU profile, compared with the predictions for its programs; `measure`: the same for a run made here."""
+"""`compare` compares a TPU profile with the predictions for its programs; `measure` does so for a run made here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
-from hloscope.app.analyzing import slice_fact
-from hloscope.app.requests import Request, Result, Text, capture_of_text, follow, meant, with_guesses
+from hloscope.app.analyzing import make_slice_fact
+from hloscope.app.requests import Request, Result, Text, add_guesses, check_target, follow, make_capture
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import (
@@ -45,11 +45,11 @@ from hloscope.verification.machine import find_attached_platform
 from hloscope.verification.run_location import ProfiledRun, name_if_importable, profile_in_child
 
 _LEAST_MATCHED = 0.5
-"""Of the time in operations: where less of it is in the compiled module, that is another program."""
+"""A share of the time in operations: if less of it is in the compiled module, the profile is of another program."""
 
-OWN = "the program in the profile"
+PROFILE_PROGRAM = "the program in the profile"
 _MOST_PROGRAMS = 8
-"""A training script compiles hundreds of small ones: those with most time are compared."""
+"""A training script compiles hundreds of small programs: only those that take the most time are compared."""
 
 
 @front_door
@@ -81,8 +81,8 @@ def compare(
         Measured and predicted times; prints as the report, and `to_dict()` returns it as plain data.
 
     Raises:
-        HloscopeError: The input is invalid, the profile is not from a TPU, or it belongs to another program than the
-            target.
+        HloscopeError: The input is invalid, the profile is not from a TPU, or it belongs to a different program than
+            the target.
     """
     folder = calls.path("profile", profile, example='profile="/tmp/trace"') or Path()
     name = None if only is None else calls.text("only", only, example='only="jit_step"')
@@ -104,11 +104,11 @@ def find_comparison(request: Request, profile: Path, *, only: str | None = None)
         only: The program of the profile to compare; None for all that may be the target.
 
     Raises:
-        HloscopeError: The input is invalid, or the profile belongs to another program than the target.
+        HloscopeError: The input is invalid, or the profile belongs to a different program than the target.
     """
     if request.target is None:
         with request.door.quiet():
-            facts = replace(request, target=OWN).facts_of_text()
+            facts = replace(request, target=PROFILE_PROGRAM).facts_of_text()
             found = compare_own(profile, facts, only=only)
     else:
         found = follow(
@@ -119,7 +119,7 @@ def find_comparison(request: Request, profile: Path, *, only: str | None = None)
     return Result(found=found, subject="comparison")
 
 
-def opened(path: Path) -> Profile:
+def open_profile(path: Path) -> Profile:
     """Opens a profile of a TPU.
 
     Raises:
@@ -136,11 +136,11 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     Raises:
         HloscopeError: The profile cannot be read, or the options do not fit it.
     """
-    profile = opened(path)
-    chip = chip_of(profile)
-    programs = _chosen(profile, only)
+    profile = open_profile(path)
+    chip = find_profile_chip(profile)
+    programs = _choose_programs(profile, only)
     holding = {found.program: profile.protos[found.program] for found in programs if found.program in profile.protos}
-    chosen, chosen_by = _slice(
+    chosen, chosen_by = _choose_slice(
         facts, profile, chip, [len(read_device_ids(extract_module(proto))) for proto in holding.values()]
     )
     chosen = override_chip(chosen, facts.chip_overrides or ())
@@ -148,25 +148,25 @@ def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> C
     uncompared: list[UncomparedProgram] = []
     for found in programs:
         if found.program not in holding:
-            uncompared.append(_uncompared(found, "the profile does not contain it"))
+            uncompared.append(_make_uncompared(found, "the profile does not contain it"))
         elif len(joined) >= _MOST_PROGRAMS:
-            uncompared.append(_uncompared(found, say("others take longer; compare it with ", Option("only"))))
+            uncompared.append(_make_uncompared(found, say("others take longer; compare it with ", Option("only"))))
         else:
             try:
-                program, module = _of_proto(found, holding[found.program], facts, chosen, chosen_by)
+                program, module = _capture_proto(found, holding[found.program], facts, chosen, chosen_by)
                 if chosen.name == profile.prediction.get(SLICE) and not facts.mesh:
                     program = restore_partition_places(program, profile.prediction.get(PLACE, ""))
-                program = with_guesses(program, module, facts, is_said=True)
-                joined.append(_joined(found, program, module, found.program))
+                program = add_guesses(program, module, facts, is_said=True)
+                joined.append(_join_program(found, program, module, found.program))
             except HloParseError as error:
-                uncompared.append(_uncompared(found, error.on_one_line()))
+                uncompared.append(_make_uncompared(found, error.on_one_line()))
     if not joined:
         raise ProfileError(
             f"{path} contains none of its programs",
             why=say(f"{programs[0].program}: ", uncompared[0].why),
             fix=say("name the target, or its compiled HLO text, before ", Option("profile")),
         )
-    return _document(profile, chip, joined, uncompared, target=None)
+    return _make_comparison(profile, chip, joined, uncompared, target=None)
 
 
 def compare_text(text: Text, path: Path, *, only: str | None = None) -> CompareDocument:
@@ -176,13 +176,13 @@ def compare_text(text: Text, path: Path, *, only: str | None = None) -> CompareD
         HloscopeError: The profile or the text cannot be read, or they belong to different programs.
     """
     facts, name = text.facts, text.name
-    profile, module = opened(path), parse_module(text.text, name=name)
-    chip = chip_of(profile)
-    chosen, chosen_by = _slice(facts, profile, chip, [module.device_count])
+    profile, module = open_profile(path), parse_module(text.text, name=name)
+    chip = find_profile_chip(profile)
+    chosen, chosen_by = _choose_slice(facts, profile, chip, [module.device_count])
     chosen = override_chip(chosen, facts.chip_overrides or ())
-    program = replace(capture_of_text(text.text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
-    program = with_guesses(program, module, facts, is_said=True)
-    return _of_target(profile, chip, program, module, name, only)
+    program = replace(make_capture(text.text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
+    program = add_guesses(program, module, facts, is_said=True)
+    return _compare_capture(profile, chip, program, module, name, only)
 
 
 def compare_function(function: Function, path: Path, *, only: str | None = None) -> CompareDocument:
@@ -191,18 +191,20 @@ def compare_function(function: Function, path: Path, *, only: str | None = None)
     Raises:
         HloscopeError: The input is invalid, or the profile belongs to another program.
     """
-    profile = opened(path)
-    chip = chip_of(profile)
-    chosen, _ = _slice(function.facts, profile, chip, [_devices_asked(function.facts)], of_one_slice=False)
+    profile = open_profile(path)
+    chip = find_profile_chip(profile)
+    chosen, _ = _choose_slice(
+        function.facts, profile, chip, [_count_requested_devices(function.facts)], of_one_slice=False
+    )
     if function.facts.slice is None:
         function = replace(function, facts=replace(function.facts, slice=chosen.name))
     program, _ = captured_function(function)
     function.stage("reading the compiled program")
     module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
-    return _of_target(profile, chip, program, module, function.name, only)
+    return _compare_capture(profile, chip, program, module, function.name, only)
 
 
-def chip_of(profile: Profile) -> Chip:
+def find_profile_chip(profile: Profile) -> Chip:
     """Returns the chip generation that a profile was taken on.
 
     Raises:
@@ -220,23 +222,23 @@ def chip_of(profile: Profile) -> Chip:
         ) from None
 
 
-def _devices_asked(facts: TargetFacts) -> int:
+def _count_requested_devices(facts: TargetFacts) -> int:
     sizes = facts.mesh.values() if isinstance(facts.mesh, dict) else ()
     return prod(sizes) if sizes else 0
 
 
-def _slice(
+def _choose_slice(
     facts: TargetFacts, profile: Profile, chip: Chip, partitions: Sequence[int], *, of_one_slice: bool = True
 ) -> tuple[Slice, str]:
-    """The slice that programs ran on, and who says so.
+    """The slice that programs ran on, and the source of that fact.
 
-    That is the user, else a profile that hloscope wrote itself, else it is the smallest that holds all that is known.
+    The user's slice takes precedence, then that of a profile written by hloscope, then the smallest slice that fits.
 
     Args:
-        facts: What the user says.
+        facts: The user's options.
         profile: The profile.
         chip: Its generation.
-        partitions: Of each program its devices, as far as they are known.
+        partitions: The number of devices of each program; 0 if unknown.
         of_one_slice: Whether these are the devices of one slice of several.
 
     Raises:
@@ -259,21 +261,21 @@ def _slice(
     return find_smallest_slice(max(chips * chip.devices_per_chip, *partitions, 1), chip.name), "profile"
 
 
-def _chosen(profile: Profile, only: str | None) -> tuple[ObservedProgram, ...]:
-    """The programs that are asked for.
+def _choose_programs(profile: Profile, only: str | None) -> tuple[ObservedProgram, ...]:
+    """The programs with the requested name, or all of them.
 
     Raises:
-        ProfileError: There is none of that name.
+        ProfileError: No program has this name.
     """
     programs = find_observed_programs(profile.devices)
-    found = tuple(each for each in programs if only is None or only in (each.program, _short(each)))
+    found = tuple(each for each in programs if only is None or only in (each.program, _strip_number(each)))
     if not found:
-        raise _no_run_of(profile, f"the program {only}", programs)
+        raise _make_no_run_error(profile, f"the program {only}", programs)
     return found
 
 
-def _no_run_of(profile: Profile, what: str, programs: Sequence[ObservedProgram]) -> ProfileError:
-    names = list(dict.fromkeys(map(_short, programs)))
+def _make_no_run_error(profile: Profile, what: str, programs: Sequence[ObservedProgram]) -> ProfileError:
+    names = list(dict.fromkeys(map(_strip_number, programs)))
     shown = ", ".join(names[:_MOST_PROGRAMS]) + (f" and {len(names) - _MOST_PROGRAMS} more" * (len(names) > 8))
     return ProfileError(
         f"{profile.name} contains no run of {what}",
@@ -282,40 +284,40 @@ def _no_run_of(profile: Profile, what: str, programs: Sequence[ObservedProgram])
     )
 
 
-def _short(observed: ObservedProgram) -> str:
+def _strip_number(observed: ObservedProgram) -> str:
     """The name of a program without its number."""
     return observed.program.partition("(")[0]
 
 
-def _uncompared(found: ObservedProgram, why: str) -> UncomparedProgram:
+def _make_uncompared(found: ObservedProgram, why: str) -> UncomparedProgram:
     return UncomparedProgram(program=found.program, runs=len(found.runs), measured_us=found.total_us, why=why)
 
 
-def _of_proto(
+def _capture_proto(
     found: ObservedProgram, proto: bytes, facts: TargetFacts, chosen: Slice, chosen_by: str
 ) -> tuple[Capture, HloModule]:
-    """A program by the module that the profile holds."""
+    """A program and its module, from the serialized module in the profile."""
     name = found.program
     text = decode_hlo(proto, name=f"{name}.hlo.pb")
     module, devices = parse_module(text, name=name), read_device_ids(extract_module(proto))
-    program = capture_of_text(text, module, facts, chosen, name=name)
+    program = make_capture(text, module, facts, chosen, name=name)
     if len(devices) == module.device_count and sorted(devices) == list(range(chosen.device_count)):
         program = replace(program, compiled=replace(program.compiled, device_ids=devices))
     return replace(program, slice_chosen_by=chosen_by), module
 
 
-def _joined(found: ObservedProgram, program: Capture, module: HloModule, name: str) -> JoinedProgram:
+def _join_program(found: ObservedProgram, program: Capture, module: HloModule, name: str) -> JoinedProgram:
     analysis = price_capture(program, module, target=name)
-    analysis = replace(analysis, slice=slice_fact(program))
+    analysis = replace(analysis, slice=make_slice_fact(program))
     return JoinedProgram(
         observed=found, module=module, analysis=analysis, prediction=predict_step(program, module, analysis)
     )
 
 
-def _of_target(
+def _compare_capture(
     profile: Profile, chip: Chip, program: Capture, module: HloModule, name: str, only: str | None
 ) -> CompareDocument:
-    """A profile beside one compiled program.
+    """Compares a profile with one compiled program.
 
     Raises:
         ProfileError: The profile is of another program, or of another generation.
@@ -323,11 +325,11 @@ def _of_target(
     if program.slice is None or program.slice.chip is None or program.slice.chip.name != chip.name:
         slice_name = "no slice" if program.slice is None else program.slice.name
         raise ProfileError(f"{profile.name} was taken on {chip.name}, but {name} is compiled for {slice_name}")
-    programs = _chosen(profile, only)
-    alike = [found for found in programs if only is not None or _short(found) == module.name]
+    programs = _choose_programs(profile, only)
+    alike = [found for found in programs if only is not None or _strip_number(found) == module.name]
     if not alike:
-        raise _no_run_of(profile, module.name, programs)
-    tried = [_joined(found, program, module, name) for found in alike]
+        raise _make_no_run_error(profile, module.name, programs)
+    tried = [_join_program(found, program, module, name) for found in alike]
     best = max(tried, key=lambda joined: joined.matched_share or 0.0)
     if (best.matched_share or 0.0) < _LEAST_MATCHED:
         raise ProfileError(
@@ -337,11 +339,11 @@ def _of_target(
             fix="pass the arguments and options that the profiled program was compiled with, or leave the target out "
             "to price the profile's own program",
         )
-    rest = [_uncompared(found, "it is not the target") for found in programs if found is not best.observed]
-    return _document(profile, chip, [best], rest, target=name)
+    rest = [_make_uncompared(found, "it is not the target") for found in programs if found is not best.observed]
+    return _make_comparison(profile, chip, [best], rest, target=name)
 
 
-def _document(
+def _make_comparison(
     profile: Profile,
     chip: Chip,
     joined: Sequence[JoinedProgram],
@@ -400,10 +402,10 @@ def measure(
     Raises:
         HloscopeError: The input is invalid, no TPU is attached, or JAX rejects the program.
     """
-    target = meant(target)
+    target = check_target(target)
     if not isinstance(on, str) or on not in _PLATFORMS:
         raise NotationError(
-            f"{calls.shown(on)} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}"
+            f"{calls.format_value(on)} is not a platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}"
         )
     times = calls.whole("runs", runs, least=1, example="runs=10")
     named = name_if_importable(target)
@@ -417,18 +419,20 @@ def measure(
 
 
 def find_measurement(request: Request, *, on: str, runs: int, folder: Path | None) -> Result[CompareDocument]:
-    """Runs a request's function, and compares its profile with the prediction; arguments as of `measure`.
+    """Runs a request's function, and compares its profile with the prediction; arguments as for `measure`.
 
     Raises:
         HloscopeError: The input is invalid, no TPU is attached, or JAX rejects the program.
     """
     if request.is_text:
         raise TargetError(f"{request.target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
-    found = follow(request, of_function=lambda function, _: _measured(function, on=on, runs=runs, folder=folder))
+    found = follow(
+        request, of_function=lambda function, _: _measure_function(function, on=on, runs=runs, folder=folder)
+    )
     return Result(found=found, subject="comparison")
 
 
-def _measured(function: Function, *, on: str, runs: int, folder: Path | None) -> CompareDocument:
+def _measure_function(function: Function, *, on: str, runs: int, folder: Path | None) -> CompareDocument:
     if on == "tpu" and find_attached_platform() != "tpu":
         raise ProfileError(
             "no TPU is attached here",
@@ -451,11 +455,13 @@ def _measured(function: Function, *, on: str, runs: int, folder: Path | None) ->
         text, mesh = profile_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
         if on == "tpu":
             return compare_function(function, where)
-        return _of_cpu(target, text, mesh, where, facts)
+        return _make_cpu_comparison(target, text, mesh, where, facts)
 
 
-def _of_cpu(target: str, text: str, mesh: Mesh | None, folder: Path, facts: TargetFacts) -> CompareDocument:
-    """What simulated devices took; of them nothing is predicted."""
+def _make_cpu_comparison(
+    target: str, text: str, mesh: Mesh | None, folder: Path, facts: TargetFacts
+) -> CompareDocument:
+    """The measured times of simulated devices, without a prediction."""
     files, notes = find_profile_files(folder)
     profile = read_profile(str(folder), ((str(file), read_unpacked(file)) for file in files), of_cpu=True)
     module = parse_module(text, name=f"{target} (compiled for CPU)")
@@ -465,9 +471,9 @@ def _of_cpu(target: str, text: str, mesh: Mesh | None, folder: Path, facts: Targ
     if not named:
         raise ProfileError(f"the profile of {target} contains no run of it", why=f"it is compiled as {module.name}")
     known = replace(facts, mesh=None, chip_overrides=None)
-    program = capture_of_text(text, module, known, parse_slice(f"cpu:{max(module.device_count, 1)}"), name=target)
-    program = with_guesses(replace(program, mesh=mesh), module, known, is_said=True)
-    analysis = replace(price_capture(program, module, target=target), slice=slice_fact(program))
+    program = make_capture(text, module, known, parse_slice(f"cpu:{max(module.device_count, 1)}"), name=target)
+    program = add_guesses(replace(program, mesh=mesh), module, known, is_said=True)
+    analysis = replace(price_capture(program, module, target=target), slice=make_slice_fact(program))
     joined = JoinedProgram(observed=named[0], module=module, analysis=analysis, prediction=None)
     return CompareDocument(
         target=target,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hloscope.base.errors import HloscopeError, Option, caret_excerpt, did_you_mean, say
+from hloscope.base.errors import HloscopeError, Option, did_you_mean, format_excerpt, say
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME, is_list_of, is_share, is_table_of, is_text
 from hloscope.judge.plugins import load_plugins
 
@@ -115,7 +115,7 @@ class ProjectConfig:
         path: The targets file.
         baselines: The folder of baseline files.
         targets: The targets in the order of the file.
-        plugins: The modules with rules of its own.
+        plugins: The modules with its own rules.
     """
 
     path: Path
@@ -160,7 +160,7 @@ TARGET_KEYS: dict[str, _Takes] = {
     "slices": (lambda value: bool(value) and is_list_of(is_text)(value), '["v5e:2x4", "v5p:2x2x2"]'),
     **{option.key: (option.fits, option.example) for option in OPTIONS if option.key},
     "source-root": (is_text, '"src"'),
-    # a table too: whoever reads the contract says how to write it as text
+    # also a table: the error of the contract's parser says how to write it as text
     "contract": (lambda value: isinstance(value, str | list | dict), '["all-reduce@model <= 2MB", "nothing else"]'),
     "baseline": (lambda value: isinstance(value, bool), "false"),
     "fail-on": (lambda value: value in _SEVERITIES, '"warning"'),
@@ -234,7 +234,7 @@ def load_project_plugins(start: Path, *, config: Path | None = None) -> None:
 
     Args:
         start: The folder.
-        config: The project's targets file, where that is known.
+        config: The project's targets file, if known.
 
     Raises:
         HloscopeError: The file cannot be read, or a plug-in cannot be loaded.
@@ -353,7 +353,7 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
             f"{path.name} is not valid TOML",
             where=f"{path}:{line}:{column}",
             why=_POSITION.sub("", str(error)).strip().lower(),
-            excerpt=caret_excerpt(lines[line - 1], column),
+            excerpt=format_excerpt(lines[line - 1], column),
         ) from None
 
 

@@ -15,8 +15,16 @@ from hloscope.app.analyses import analyze
 from hloscope.app.analyzing import analyze_hlo
 from hloscope.app.checking import Target
 from hloscope.app.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
-from hloscope.app.jobs import Checkout, Job, git, jobs_of, run_jobs
-from hloscope.app.requests import PYTHON, FrontDoor, Result, hlo_text, meant, read_report, refuse_beside_analysis
+from hloscope.app.jobs import Checkout, Job, list_jobs, run_git, run_jobs
+from hloscope.app.requests import (
+    PYTHON,
+    FrontDoor,
+    Result,
+    check_target,
+    read_hlo_text,
+    read_report,
+    refuse_beside_analysis,
+)
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import HloscopeError, Option, TargetError, say
@@ -51,7 +59,7 @@ class Side:
 
     @classmethod
     def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
-        """A program that was analyzed, of the project in a folder; what was guessed of it compares with nothing."""
+        """The side of an analyzed program, without guessed facts, which cannot be compared."""
         known = remove_guesses(analysis)
         return cls(name=name, baseline=make_baseline(known, root=root), analysis=known, root=root)
 
@@ -64,7 +72,7 @@ class Side:
 
     @property
     def step_bound(self) -> Bound | None:
-        """Whether that is exact or a bound; None if unknown."""
+        """The kind of the step time, exact or a bound; None if unknown."""
         if self.analysis is not None and self.analysis.time is not None:
             return self.analysis.time.bound
         return None if self.baseline.step is None else self.baseline.step.bound
@@ -105,14 +113,14 @@ def diff(
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
     """
-    old = old if isinstance(old, Analysis) else meant(old, "old")
-    new = new if new is None or isinstance(new, Analysis) else meant(new, "new")
+    old = old if isinstance(old, Analysis) else check_target(old, "old")
+    new = new if new is None or isinstance(new, Analysis) else check_target(new, "new")
     base = None if base is None else calls.text("base", base, example='base="main"')
     if (new is None) is (base is None):
         fix = 'write diff(old, new), or diff("model.py:step", base="main")'
         raise TargetError("two programs are needed" if new is None else "base requires a single program", fix=fix)
     facts: dict[str, Any] = {"args": args, **options}
-    make_facts(**facts)  # which checks them
+    make_facts(**facts)  # to check them
     if isinstance(old, Analysis) and isinstance(new, Analysis):
         refuse_beside_analysis(facts)
     said = {name: value for name, value in facts.items() if value is not None}
@@ -141,9 +149,9 @@ def find_difference(
     """Compares two programs, or with `base` one with itself in a git revision.
 
     Args:
-        programs: The programs; names as `sides_of` takes them, or objects as `diff` does.
-        written: What is said of functions and of HLO text that are named.
-        facts: What is said of objects.
+        programs: The programs: names as for `find_sides`, or objects as for `diff`.
+        written: The options of named functions and HLO texts.
+        facts: The options of objects.
         door: The front door.
         base: The git revision.
         config: The targets file that the user named; None to look for it.
@@ -158,19 +166,18 @@ def find_difference(
     with door.quiet(), door.progress() as stage:
         stage("compiling")
         if base is not None:
-            sides = _at_two_times(names[0], base, written, config, cached=cached, timeout_s=timeout_s)
+            sides = _find_old_and_new_side(names[0], base, written, config, cached=cached, timeout_s=timeout_s)
         else:
-            named = iter(sides_of(names, written, config=config, cached=cached, timeout_s=timeout_s))
+            named = iter(find_sides(names, written, config=config, cached=cached, timeout_s=timeout_s))
             sides = [
-                next(named) if isinstance(program, str) else _side_of_object(program, written, facts)
-                for program in programs
+                next(named) if isinstance(program, str) else _make_side(program, written, facts) for program in programs
             ]
-    return Result(found=difference(*sides, equivalent=equivalent), subject="difference")
+    return Result(found=compare_sides(*sides, equivalent=equivalent), subject="difference")
 
 
-def _side_of_object(target: Any, written: TargetConfig, facts: Mapping[str, Any]) -> Side:
+def _make_side(target: Any, written: TargetConfig, facts: Mapping[str, Any]) -> Side:
     if isinstance(target, Path):
-        side = side_of_file(target, str(target), written)
+        side = read_side(target, str(target), written)
         if side is None:
             raise TargetError(f"{target} is not a report, a baseline or an HLO file", fix=f"write '{target}:FUNCTION'")
         return side
@@ -178,22 +185,22 @@ def _side_of_object(target: Any, written: TargetConfig, facts: Mapping[str, Any]
     return Side.of(found.target, found)
 
 
-def _at_two_times(
+def _find_old_and_new_side(
     name: str, base: str, written: TargetConfig, config: Path | None, *, cached: bool, timeout_s: float | None = None
 ) -> list[Side]:
-    """A target as it was in a revision, and as it is."""
+    """The sides of a target in a revision and in the working tree."""
     here = Path.cwd()
-    with revision(base, here) as older:
-        then = None if config is None else _config_then(config, older, base)
+    with check_out_revision(base, here) as older:
+        then = None if config is None else _find_old_config(config, older, base)
         jobs = [
-            *jobs_for([name], written, start=older.here(here.resolve()) or here, config=then, checkout=older),
-            *jobs_for([name], written, start=here, config=config),
+            *make_jobs([name], written, start=older.here(here.resolve()) or here, config=then, checkout=older),
+            *make_jobs([name], written, start=here, config=config),
         ]
-        old, new = sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s)
+        old, new = analyze_sides(jobs, cached=cached, timeout_s=timeout_s)
     return [replace(old, name=f"{name} in {base}"), new]
 
 
-def _config_then(config: Path, older: Checkout, revision: str) -> Path:
+def _find_old_config(config: Path, older: Checkout, revision: str) -> Path:
     then = older.here(config.resolve())
     if then is None:
         raise TargetError(
@@ -202,7 +209,7 @@ def _config_then(config: Path, older: Checkout, revision: str) -> Path:
     return then
 
 
-def sides_of(
+def find_sides(
     programs: Sequence[str],
     written: TargetConfig,
     *,
@@ -210,11 +217,11 @@ def sides_of(
     cached: bool,
     timeout_s: float | None = None,
 ) -> list[Side]:
-    """The programs that names stand for: files, functions, and targets of the targets file.
+    """The programs with these names: files, functions, and targets of the targets file.
 
     Args:
         programs: The names.
-        written: What is said of functions and of HLO text.
+        written: The options of functions and of HLO text.
         config: The targets file that the user named; None to look for it.
         cached: Whether compiles are kept and taken from the cache.
         timeout_s: As for `run_jobs`.
@@ -222,24 +229,22 @@ def sides_of(
     Raises:
         HloscopeError: The input is invalid, or one of them cannot be analyzed.
     """
-    sides = {
-        name: side_of_file(Path(name), name, written) for name in programs if Path(split_module(name)[0]).is_file()
-    }
+    sides = {name: read_side(Path(name), name, written) for name in programs if Path(split_module(name)[0]).is_file()}
     to_compile = [name for name in programs if sides.get(name) is None]
     for name in to_compile:
         if is_hlo_target(name) or name.endswith(".json"):
             raise TargetError(f"there is no file {split_module(name)[0]}", fix="use the path from the current folder")
-    jobs = jobs_for(to_compile, written, start=Path.cwd(), config=config)
-    sides |= dict(zip(to_compile, sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s), strict=True))
+    jobs = make_jobs(to_compile, written, start=Path.cwd(), config=config)
+    sides |= dict(zip(to_compile, analyze_sides(jobs, cached=cached, timeout_s=timeout_s), strict=True))
     return [side for name in programs if (side := sides[name]) is not None]
 
 
-def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:
-    """Matches what two programs move, and judges all of it as a check does a program and its baseline.
+def compare_sides(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:
+    """Matches the communication of two programs, and judges it as a check judges a program against its baseline.
 
-    Where one is a baseline, what the other one moves is taken as its own baseline has it.
+    If one of them is a baseline, the other's communication is taken from its own baseline.
     """
-    before, after = _collectives_of(old, new)
+    before, after = _list_collectives(old, new)
     compared = match(before, after, equivalent=equivalent)
     names = label_programs((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
@@ -252,7 +257,7 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
         changes=tuple(map(make_listed_change, compared.changes)),
         unsure=len(compared.unsure),
         not_understood=not_understood,
-        unlike=tuple(_unlike(old.baseline, new.baseline)),
+        unlike=tuple(_describe_unlike(old.baseline, new.baseline)),
         totals=TwoTotals(old=compared.old_total, new=compared.new_total),
         tallies=compared.tallies,
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
@@ -263,22 +268,22 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
     return attach_sides(found, (old.analysis, new.analysis))
 
 
-def _collectives_of(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
+def _list_collectives(old: Side, new: Side) -> tuple[Sequence[Collective], Sequence[Collective]]:
     if old.analysis is not None and new.analysis is not None:
         return old.analysis.collectives, new.analysis.collectives
     return to_collectives(old.baseline.rows, new.baseline.rows, dict(new.baseline.mesh or ()))
 
 
-def _unlike(old: Baseline, new: Baseline) -> Iterator[str]:
-    """In what two programs are not of one kind, so that their bytes on one device mean different things."""
+def _describe_unlike(old: Baseline, new: Baseline) -> Iterator[str]:
+    """The differences of slice and mesh between two programs, because of which their bytes are not comparable."""
     meshes = [",".join(f"{name}={size}" for name, size in side.mesh or ()) for side in (old, new)]
     for what, before, after in (("slices", old.slice, new.slice), ("meshes", *meshes)):
         if before != after:
             yield f"the {what} differ: {before or 'none'} and {after or 'none'}"
 
 
-def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
-    """A baseline, a JSON report or a file of HLO; None for a file that is Python.
+def read_side(path: Path, name: str, target: TargetConfig) -> Side | None:
+    """The side of a baseline, a JSON report or an HLO file; None for any other file, such as Python.
 
     Args:
         path: The file.
@@ -286,7 +291,7 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
         target: The mesh and the slice of HLO text.
 
     Raises:
-        HloscopeError: It cannot be read as what it is.
+        HloscopeError: The file is not valid for its kind.
     """
     if path.suffix == ".py":
         return None
@@ -297,10 +302,10 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     if not is_hlo_target(path):
         return None
     beside = {key: value for key, value in target.options.items() if OPTIONS_BY_NAME[key].of_text}
-    return Side.of(name, analyze_hlo(hlo_text(path), name=name, slice=target.slices[0], **beside))
+    return Side.of(name, analyze_hlo(read_hlo_text(path), name=name, slice=target.slices[0], **beside))
 
 
-def jobs_for(
+def make_jobs(
     names: Sequence[str],
     options: TargetConfig,
     *,
@@ -308,11 +313,11 @@ def jobs_for(
     config: Path | None,
     checkout: Checkout | None = None,
 ) -> list[Job]:
-    """The jobs of targets, by their names in the targets file, or as `file.py:fn` with the options given.
+    """The jobs of targets, given by their names in the targets file, or as `file.py:fn` with options.
 
     Args:
         names: The targets.
-        options: What the command line says of functions.
+        options: The options of functions.
         start: The folder to begin at.
         config: The targets file that the user named; None to look for it.
         checkout: The older state that `start` is in; None for the working tree.
@@ -326,14 +331,14 @@ def jobs_for(
             made = replace(options, name=name, function=name)
             jobs.append(Job(name=name, target=made, slice=options.slices[0], root=start, baseline=None))
         else:
-            jobs.append(_configured(name, start, config, checkout))
+            jobs.append(_find_configured_job(name, start, config, checkout))
     return [replace(job, checkout=checkout) for job in jobs]
 
 
-def _configured(name: str, start: Path, config: Path | None, checkout: Checkout | None) -> Job:
+def _find_configured_job(name: str, start: Path, config: Path | None, checkout: Checkout | None) -> Job:
     """The job of a target of the targets file; a mistake in an older one is reported with its revision."""
     try:
-        return _job_of(name, find_project(start, named=config))
+        return _find_job(name, find_project(start, named=config))
     except ConfigError as error:
         if checkout is None or isinstance(error, ConfigMistakesError):
             raise
@@ -342,15 +347,15 @@ def _configured(name: str, start: Path, config: Path | None, checkout: Checkout 
         raise
 
 
-def _job_of(name: str, project: ProjectConfig) -> Job:
-    jobs = jobs_of(project, [name])
+def _find_job(name: str, project: ProjectConfig) -> Job:
+    jobs = list_jobs(project, [name])
     if len(jobs) == 1:
         return jobs[0]
     choices = ", ".join(job.name for job in jobs)
     raise ConfigError(f"{name} does not name a slice", where=str(project.path), fix=f"use one of {choices}")
 
 
-def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None = None) -> list[Side]:
+def analyze_sides(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None = None) -> list[Side]:
     """Analyzes targets; see `run_jobs` for the arguments.
 
     Raises:
@@ -368,14 +373,14 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None 
 
 
 @contextmanager
-def revision(name: str, start: Path) -> Iterator[Checkout]:
-    """The repository of the folder `start` as it is in a git revision, in a temporary folder.
+def check_out_revision(name: str, start: Path) -> Iterator[Checkout]:
+    """Checks out a git revision of the repository that contains `start`, in a temporary folder.
 
     Raises:
         HloscopeError: `start` is in no repository, or there is no such revision.
     """
-    top = Path(git("rev-parse", "--show-toplevel", cwd=start).decode().strip()).resolve()
-    commit = git(
+    top = Path(run_git("rev-parse", "--show-toplevel", cwd=start).decode().strip()).resolve()
+    commit = run_git(
         "rev-parse",
         "--verify",
         "--quiet",
@@ -387,7 +392,7 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
             f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then ",
             Option("base", "FETCH_HEAD"),
         )
-        if git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
+        if run_git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
         else None,
     )
     with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as temporary:
@@ -400,8 +405,8 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
 
 
 def _unpack(commit: str, repository: Path, folder: Path) -> None:
-    """Writes the files of a commit as a checkout has them, by an index of its own: the repository stays as it is."""
+    """Writes the files of a commit like a checkout, with a separate index, so that the repository stays unchanged."""
     folder.mkdir()
     index = {"GIT_INDEX_FILE": str(folder.with_name("index"))}
-    git("read-tree", commit, cwd=repository, environment=index)
-    git("checkout-index", "--all", f"--prefix={folder}/", cwd=repository, environment=index)
+    run_git("read-tree", commit, cwd=repository, environment=index)
+    run_git("checkout-index", "--all", f"--prefix={folder}/", cwd=repository, environment=index)

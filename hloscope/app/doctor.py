@@ -26,29 +26,33 @@ def doctor() -> Checkups:
 
     It compiles a small program.
     """
-    versions = (f"hloscope {__version__}", f"Python {platform.python_version()}", *map(_version, ("jax", "jaxlib")))
+    versions = (
+        f"hloscope {__version__}",
+        f"Python {platform.python_version()}",
+        *map(_describe_version, ("jax", "jaxlib")),
+    )
     return Checkups(
         (
             Checkup(name="versions", found=", ".join(versions)),
             Checkup(name="HLO text", found="read without JAX", works=True),
-            *(_of_jax() if find_spec("jax") is not None else (_no_jax(),)),
+            *(_check_jax() if find_spec("jax") is not None else (_report_no_jax(),)),
             Checkup(name="verify runs on", found=find_attached_platform() or "simulated CPU devices"),
-            *_caches(),
+            *_check_caches(),
         )
     )
 
 
-def _version(package: str) -> str:
+def _describe_version(package: str) -> str:
     found = jax_support.find_package_version(package)
     return f"no {package}" if found is None else f"{package} {found}"
 
 
-def _no_jax() -> Checkup:
+def _report_no_jax() -> Checkup:
     fix = 'pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere'
     return Checkup(name="compiling functions", found="JAX is not installed", works=False, fix=fix)
 
 
-def _of_jax() -> tuple[Checkup, ...]:
+def _check_jax() -> tuple[Checkup, ...]:
     found = []
     for purpose, parts in jax_support.PRIVATE_PARTS.items():
         missing = jax_support.find_missing_parts(purpose)
@@ -59,10 +63,10 @@ def _of_jax() -> tuple[Checkup, ...]:
         found.append(Checkup(name=purpose, found=words, works=not missing, fix=fix))
     tested = f"hloscope is tested with JAX {' and '.join(jax_support.TESTED_VERSIONS)}"
     known = jax_support.describe_untested(metadata.version("jax")) or tested
-    return (Checkup(name="tested versions", found=known), *found, _compiler(), _workers())
+    return (Checkup(name="tested versions", found=known), *found, _check_compiler(), _check_workers())
 
 
-def _compiler() -> Checkup:
+def _check_compiler() -> Checkup:
     from hloscope.base.errors import describe_exception
 
     name, build = "TPU compiler", jax_support.find_libtpu_build()
@@ -89,7 +93,7 @@ def _compiler() -> Checkup:
     except HloscopeError as error:
         words = join("; ", (on_one_line(part) for part in (error.what, error.why) if part))
         return Checkup(name=name, found=say(f"libtpu {build}: ", words), works=False, fix=error.fix)
-    except Exception as error:  # whatever a libtpu that does not fit raises
+    except Exception as error:  # any error of a libtpu that does not match
         return Checkup(
             name=name,
             found=f"libtpu {build}: {describe_exception(error)}",
@@ -102,7 +106,7 @@ def _compiler() -> Checkup:
     return Checkup(name=name, found=found, works=True)
 
 
-def _workers() -> Checkup:
+def _check_workers() -> Checkup:
     here, room = client.count_useful_workers(), pool.count_slots()
     chosen = "HLOSCOPE_MAX_WORKERS" if os.environ.get("HLOSCOPE_MAX_WORKERS") else "memory"
     words = (
@@ -112,7 +116,7 @@ def _workers() -> Checkup:
     return Checkup(name="workers", found=words)
 
 
-def _caches() -> tuple[Checkup, ...]:
+def _check_caches() -> tuple[Checkup, ...]:
     try:
         store = open_default_store()
     except HloscopeError as error:
@@ -120,11 +124,11 @@ def _caches() -> tuple[Checkup, ...]:
     if store is None:
         off = os.environ.get("HLOSCOPE_CACHE") == "0"
         return (Checkup(name="cache", found="off, by HLOSCOPE_CACHE=0" if off else "off: there is no home folder"),)
-    own = _own_cache(store)
-    return (own,) if store.remote is None else (own, _shared_cache(store.remote))
+    own = _check_own_cache(store)
+    return (own,) if store.remote is None else (own, _check_shared_cache(store.remote))
 
 
-def _shared_cache(remote: RemoteStore) -> Checkup:
+def _check_shared_cache(remote: RemoteStore) -> Checkup:
     why = remote.reached()
     believed = (
         "entries must be signed with the key" if remote.key is not None else "everyone who can write there is trusted"
@@ -134,7 +138,7 @@ def _shared_cache(remote: RemoteStore) -> Checkup:
     return Checkup(name="shared cache", found=words if why is None else f"{words}; {why}", works=why is None, fix=fix)
 
 
-def _own_cache(store: Store) -> Checkup:
+def _check_own_cache(store: Store) -> Checkup:
     entries, size = store.contents()
     works = store.put("doctor", "checkup", b"")
     held = f"{store.folder}: {entries:,} entries, {format_bytes(size)} of {format_capacity(store.most_bytes)}"

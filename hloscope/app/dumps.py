@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from hloscope.app.analyzing import analysis_of_text
+from hloscope.app.analyzing import analyze_text_target
 from hloscope.app.config import load_project_plugins
 from hloscope.app.requests import Text
 from hloscope.base.errors import WITH_TRACEBACK, Either, HloscopeError, Option, TimeLimitError, say
@@ -27,17 +27,17 @@ from hloscope.model.capture import EXPANDED_OPERATIONS, ShardyModule
 from hloscope.report.dumps import DumpedResult
 
 _PROCESS_BYTES = 100 << 20
-"""A process that analyses text, without the text."""
+"""The memory of a process that analyzes text, without that of the text."""
 _BYTES_PER_BYTE = 8
-"""Of text: 3.7 to 4.6 where it is large, measured on programs of 3 to 37 MB, and a document made of it."""
-_UNPACKED = 40
-"""What a byte of a compressed file may stand for: real modules are packed 30 times by xz."""
+"""Memory per byte of text: 3.7 to 4.6, measured on programs of 3 to 37 MB, and that of a document made from it."""
+_BYTES_PER_COMPRESSED_BYTE = 40
+"""The text per byte of a compressed file: xz compresses real modules by a factor of 30."""
 _PROTO_PROCESS_BYTES = 600 << 20
-"""A serialized module is read by a process that holds JAX."""
+"""The additional memory to read a serialized module, which needs JAX."""
 _SHARE_OF_FREE = 2
-"""By default half of the free memory is used."""
+"""The divisor of the free memory: by default, half of it is used."""
 _ONLY = Either("--only", 'only="NAME"')
-_ALONE = say("try it alone, with ", _ONLY)
+_TRY_ALONE = say("try it alone, with ", _ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class HowToAnalyze:
     """Options that apply to all modules.
 
     Attributes:
-        judging: Which rules run and what is accepted.
-        facts: What is said of the texts: the mesh, the slice and what else applies to text.
-        folder: Where the user's project is, whose plug-ins bring rules.
+        judging: The rules to run and the accepted findings.
+        facts: The options of the texts: the mesh, the slice and all others that apply to text.
+        folder: The folder of the user's project, whose plug-ins define rules.
     """
 
     judging: RuleSelection = DEFAULT_SELECTION
@@ -60,32 +60,33 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
 
     Args:
         module: The module.
-        how: What the user says of it.
-        with_reasons: Whether to find out with Shardy why its collectives are there, as far as the dump allows; this
-            starts a process with JAX.
+        how: The user's options for it.
+        with_reasons: Whether to find the reasons for its collectives with Shardy, if the dump allows it; this starts a
+            process with JAX.
 
     Raises:
         HloscopeError: The module cannot be read, or the options do not fit it.
     """
     beside = read_module_facts(module, on_the_way=with_reasons)
     if with_reasons:
-        beside = _asked(beside, module)
+        beside = _add_shardy(beside, module)
     text = add_partition_count(read_hlo(module.path), beside.partitions)
-    return analysis_of_text(Text(name=str(module.path), text=text, facts=how.facts, dumped=beside), how.judging)
+    return analyze_text_target(Text(name=str(module.path), text=text, facts=how.facts, dumped=beside), how.judging)
 
 
-def _asked(beside: ModuleFacts, module: DumpedModule) -> ModuleFacts:
-    """With what Shardy says of the module before it was partitioned.
+def _add_shardy(beside: ModuleFacts, module: DumpedModule) -> ModuleFacts:
+    """Adds the module as propagated by Shardy before it was partitioned.
 
-    It is asked of the compiler's own module where that keeps source lines, as on TPU; else of what JAX lowered.
+    Shardy is run on the compiler's own module if that keeps source lines, as on TPU; otherwise on the module as lowered
+    by JAX.
     """
     notes: list[str] = []
     shardy = as_written = None
     try:
         if beside.before_propagation is not None:
-            shardy = _propagated(beside.before_propagation, "compiler", notes)
+            shardy = _propagate(beside.before_propagation, "compiler", notes)
         if beside.lowered is not None and (shardy is None or EXPANDED_OPERATIONS.search(beside.lowered)):
-            as_written = _propagated(beside.lowered, "jax", notes)
+            as_written = _propagate(beside.lowered, "jax", notes)
     except (TimeLimitError, OSError) as error:
         notes.append(f"{getattr(error, 'what', error)}: the report gives no reasons")
     return replace(
@@ -96,8 +97,8 @@ def _asked(beside: ModuleFacts, module: DumpedModule) -> ModuleFacts:
     )
 
 
-def _propagated(text: str, seen_by: str, notes: list[str]) -> ShardyModule | None:
-    """What Shardy makes of a module; None where it cannot be asked, and where its operations have lost their names."""
+def _propagate(text: str, seen_by: str, notes: list[str]) -> ShardyModule | None:
+    """The module as propagated by Shardy; None if Shardy cannot be run, or if the operations have lost their names."""
     found, _ = client.ask_propagation(text, seen_by, notes, timeout_s=None)
     return found if found is not None and any(op.op_name for op in found.ops) else None
 
@@ -112,7 +113,7 @@ def analyze_all(
 
     Args:
         dump: The dump.
-        how: What the user says of the modules.
+        how: The user's options for the modules.
         workers: Maximum number of parallel processes; by default as many as cores and memory allow.
         memory_bytes: Memory limit for all processes together; by default half of the free memory.
     """
@@ -128,10 +129,10 @@ def analyze_all(
         pool.shutdown(cancel_futures=True)
 
 
-def needed_bytes(module: DumpedModule) -> int:
+def estimate_bytes(module: DumpedModule) -> int:
     """The estimated memory of a module's analysis, including its process."""
     size, name = module.size_bytes or 0, module.path.name
-    text = size * (_UNPACKED if is_compressed(name) else 1)
+    text = size * (_BYTES_PER_COMPRESSED_BYTE if is_compressed(name) else 1)
     return _PROCESS_BYTES + text * _BYTES_PER_BYTE + (_PROTO_PROCESS_BYTES if is_proto(name) else 0)
 
 
@@ -141,20 +142,22 @@ def _run_all(
     waiting = list(modules)
     running: dict[Future[DumpedResult], DumpedModule] = {}
     while waiting or running:
-        taken = sum(map(needed_bytes, running.values()))
-        fitting = next((module for module in waiting if taken + needed_bytes(module) <= bound), None)
+        taken = sum(map(estimate_bytes, running.values()))
+        fitting = next((module for module in waiting if taken + estimate_bytes(module) <= bound), None)
         if fitting is not None and len(running) < most:
             waiting.remove(fitting)
-            running[pool.submit_in(dict(os.environ), choose_time_limit(None), _analyzed, fitting, how)] = fitting
+            running[pool.submit_in(dict(os.environ), choose_time_limit(None), _analyze_in_worker, fitting, how)] = (
+                fitting
+            )
         elif running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield _result(future, running.pop(future))
+                yield _take_result(future, running.pop(future))
         else:
-            yield _too_large(waiting.pop(0), bound)
+            yield _make_too_large_result(waiting.pop(0), bound)
 
 
-def _analyzed(module: DumpedModule, how: HowToAnalyze) -> DumpedResult:
-    """Analyzes one module in this process, which is one of the pool's."""
+def _analyze_in_worker(module: DumpedModule, how: HowToAnalyze) -> DumpedResult:
+    """Analyzes one module in this process, a worker of the pool."""
     begun, analysis, failed = time.monotonic(), None, None
     try:
         _load_plugins(how.folder)
@@ -167,7 +170,7 @@ def _analyzed(module: DumpedModule, how: HowToAnalyze) -> DumpedResult:
             where=str(module.path),
             fix=say("run ", WITH_TRACEBACK, " on this file and report the traceback"),
         )
-    return _with_error(DumpedResult(module=module, analysis=analysis, seconds=time.monotonic() - begun), failed)
+    return _add_error(DumpedResult(module=module, analysis=analysis, seconds=time.monotonic() - begun), failed)
 
 
 @cache
@@ -175,36 +178,36 @@ def _load_plugins(folder: Path) -> None:
     load_project_plugins(folder)
 
 
-def _result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
-    """What became of a module: whatever its process raised or could not begin is its own, and ends no other."""
+def _take_result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
+    """The result of a module; an error of its process belongs to this module alone, and ends no other."""
     error = future.exception()
     if error is None:
         return future.result()
     if isinstance(error, WorkerDied):
         why = describe_exit(error.returncode)
-        fix = say("most likely the machine ran out of memory: ", _ALONE)
+        fix = say("most likely the machine ran out of memory: ", _TRY_ALONE)
     elif isinstance(error, TimeoutError):
         why, fix = "it took too long", say("HLOSCOPE_TIMEOUT=0 sets no limit")
     elif isinstance(error, Exception):
-        why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), _ALONE
+        why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), _TRY_ALONE
     else:
         raise error
     failed = HloscopeError(f"{module.file} could not be analyzed", why=why, fix=fix)
-    return _with_error(DumpedResult(module=module), failed)
+    return _add_error(DumpedResult(module=module), failed)
 
 
-def _too_large(module: DumpedModule, bound: int) -> DumpedResult:
-    needed = format_capacity(needed_bytes(module))
+def _make_too_large_result(module: DumpedModule, bound: int) -> DumpedResult:
+    needed = format_capacity(estimate_bytes(module))
     failed = HloscopeError(
         f"{module.file} needs about {needed}, but the limit is {format_capacity(bound)}",
         fix=say(
             "allow more, such as ", Option("memory", needed.replace(" ", "")), ", or analyze it alone, with ", _ONLY
         ),
     )
-    return _with_error(DumpedResult(module=module), failed)
+    return _add_error(DumpedResult(module=module), failed)
 
 
-def _with_error(result: DumpedResult, failed: HloscopeError | None) -> DumpedResult:
+def _add_error(result: DumpedResult, failed: HloscopeError | None) -> DumpedResult:
     if failed is None:
         return result
     what = " ".join(failed.what.split()).replace(str(result.module.path), "it", 1)

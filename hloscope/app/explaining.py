@@ -1,4 +1,4 @@
-"""`explain`: why collectives are there, and which changes help against them."""
+"""`explain`: the reasons for collectives, and the changes that help against them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from hloscope.analysis.model_parts import skip_helpers
 from hloscope.analysis.provenance import CAPTURED_SOURCES, SourceFiles
-from hloscope.app.analyzing import analysis_of_text, subject_of
+from hloscope.app.analyzing import analyze_text_target, make_search_subject
 from hloscope.app.requests import Request, Result, Text, follow, refuse_beside_analysis
 from hloscope.base import calls
 from hloscope.base.calls import front_door
@@ -25,7 +25,7 @@ from hloscope.why.explanation import Explanation, Explanations
 from hloscope.why.explanation import explain_collectives as reasons_of
 
 _QUICK_S = 2.0
-"""A program that compiles in less is tried without being asked."""
+"""If a program compiles in less, changes are tried without a request."""
 _CHANGES, _SECONDS = 4, 10.0
 _ALL = "all"
 
@@ -95,21 +95,21 @@ def explain(
             "try_s=0 tries nothing" if trials else "try_s and trials=False contradict each other",
             fix="pass seconds, such as try_s=300, or only trials=False",
         )
-    named, trying = _named(collective), Trying(wanted=trials, seconds=span)
+    named, trying = _find_collective_name(collective), Trying(wanted=trials, seconds=span)
     root = calls.path("source_root", source_root, example='source_root="src"')
     described = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
     everything = collective is not None
     if isinstance(target, Analysis):
         refuse_beside_analysis({**described, "try_s": span})
-        # the files of a program that JAX has not compiled are those that HLO text names
+        # if JAX has not compiled the program, its files are those named in HLO text
         sources = SourceFiles(captured="jax" in target.versions, root=root)
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
     request = Request(target=target, said=described, source_root=root)
     return find_explanations(request, named, everything=everything, trying=trying).found
 
 
-def _named(collective: object) -> str | None:
-    """What a collective is called, or its number; None for all of them."""
+def _find_collective_name(collective: object) -> str | None:
+    """The name or the number of a collective; None for all of them."""
     if collective is None or (isinstance(collective, str) and collective == _ALL):
         return None
     if isinstance(collective, str | Collective):
@@ -122,7 +122,7 @@ def _named(collective: object) -> str | None:
 
 
 def find_explanations(request: Request, named: str | None, *, everything: bool, trying: Trying) -> Result[Explanations]:
-    """Explains the collectives of a program, and for a function tries changes against those that are shown in full.
+    """Explains the collectives of a program; for a function, also tries changes against those shown in full.
 
     Args:
         request: The request; its front door is given the first explanation before changes are tried.
@@ -136,20 +136,20 @@ def find_explanations(request: Request, named: str | None, *, everything: bool, 
     root = None if request.source_root is None else Path(request.source_root)
 
     def of_text(text: Text) -> tuple[Explanation, ...]:
-        found = skip_helpers(analysis_of_text(text), request.helpers)
+        found = skip_helpers(analyze_text_target(text), request.helpers)
         return reasons_of(found, named, sources=SourceFiles(captured=False, root=root))
 
     def of_function(function: Function, stage: StageDisplay) -> tuple[Explanation, ...]:
         def begin(found: Explanation) -> None:
             request.door.begin(Result(found=[found], subject="explanation", is_whole=False), stage)
 
-        return _explained(function, named, everything=everything, trying=trying, when_explained=begin)
+        return _explain_function(function, named, everything=everything, trying=trying, when_explained=begin)
 
     found = Explanations(follow(request, of_function=of_function, of_text=of_text), everything=everything)
     return Result(found=found, subject="explanation" if everything else "overview")
 
 
-def _explained(
+def _explain_function(
     function: Function,
     named: str | None,
     *,
@@ -157,23 +157,23 @@ def _explained(
     trying: Trying,
     when_explained: Callable[[Explanation], None],
 ) -> tuple[Explanation, ...]:
-    """The explanations of a function, with what became of changes that were tried."""
+    """The explanations of a function's collectives, with the results of the changes that were tried."""
 
     def explained(itself: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
-        subject = subject_of(function, itself, known)
+        subject = make_search_subject(function, itself, known)
         found = reasons_of(subject.analysis, named, sources=CAPTURED_SOURCES)
         if not trying.wanted:
             return found
         shown = len(found) if everything else min(1, len(found))
         if found:
             when_explained(replace(found[0], advice=()))
-        return (*_with_trials(found[:shown], subject, trying), *found[shown:])
+        return (*_add_trials(found[:shown], subject, trying), *found[shown:])
 
     return with_function(function, explained)
 
 
-def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:
-    """With what became of changes, as long as there is time left for them."""
+def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:
+    """Adds the results of changes to explanations, as long as there is time left."""
     from hloscope.search import TrialLimits, try_changes
     from hloscope.search.ranking import MOST_CANDIDATES
     from hloscope.search.trial_cache import TrialCache
@@ -182,7 +182,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
     until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
     done = []
     for explanation in found:
-        why_not = _why_not(explanation, subject, trying)
+        why_not = _explain_untried(explanation, subject, trying)
         left = until - monotonic()
         if why_not is None and (left <= 0 or changes <= 0):
             why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
@@ -190,7 +190,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
             known = TrialCache(subject.store, subject.kept, explanation.collective).known
             done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
             continue
-        # of one collective the whole time counts, so that what was found once is found again
+        # the first collective gets the whole time, so that what was found once is found again
         seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds
         trials = try_changes(subject, explanation.collective, TrialLimits(changes=changes, seconds=seconds))
         changes -= len(trials.trials)
@@ -198,8 +198,8 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
     return done
 
 
-def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | None:
-    """Why nothing is tried against a collective; None where something is."""
+def _explain_untried(explanation: Explanation, subject: Any, trying: Trying) -> str | None:
+    """The reason that no change is tried against a collective; None if changes are tried."""
     compile_s, time = subject.captured.compiled.seconds, subject.analysis.time
     if time is None or subject.lowered.slice.chip is None:
         return f"{subject.lowered.slice.name} has no times to compare"

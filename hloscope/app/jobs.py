@@ -120,7 +120,7 @@ class Outcome:
     evidence: Evidence | None = None
 
 
-def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
+def list_jobs(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
     """Returns the jobs of a project's targets, or of the named ones; `NAME@SLICE` selects one slice of several.
 
     Raises:
@@ -131,7 +131,7 @@ def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
     for target in project.named(tuple(name if name in known else name.partition("@")[0] for name in names)):
         for chosen in target.slices:
             name = target.name if len(target.slices) == 1 else f"{target.name}@{chosen}"
-            path = baseline_file(project, name) if target.baseline else None
+            path = make_baseline_path(project, name) if target.baseline else None
             jobs.append(
                 Job(name=name, target=target, slice=chosen, root=project.root, baseline=path, config=project.path)
             )
@@ -143,7 +143,7 @@ def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
     return tuple(job for job in jobs if not names or job.name in names or job.target.name in names)
 
 
-def baseline_file(project: ProjectConfig, name: str) -> Path:
+def make_baseline_path(project: ProjectConfig, name: str) -> Path:
     """The baseline file of a target, which need not exist."""
     file = re.sub(r"[^\w.@-]", "-", name.replace("*", "x"))
     return project.baselines / f"{file}.txt"
@@ -171,10 +171,10 @@ class Shard(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Shard:
-        """`1/4`.
+        """Parses `1/4`.
 
         Raises:
-            NotationError: It is no such thing.
+            NotationError: The text is not a shard.
         """
         match = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
         found = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
@@ -184,8 +184,8 @@ class Shard(NamedTuple):
         return found
 
     def of(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
-        """Its jobs, in their order: as many as any other shard's, those of one module in as few shards as possible."""
-        together = sorted(jobs, key=module_of)
+        """Its jobs, in order: as many as in any other shard, with those of one module in as few shards as possible."""
+        together = sorted(jobs, key=find_job_module)
         first, end = (len(jobs) * number // self.total for number in (self.number - 1, self.number))
         own = {job.name for job in together[first:end]}
         return tuple(job for job in jobs if job.name in own)
@@ -194,13 +194,13 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.total}"
 
 
-def jobs_of_part(project: ProjectConfig, names: Sequence[str], shard: Shard | None) -> tuple[Job, ...]:
-    """`jobs_of`, or a shard of them.
+def list_shard_jobs(project: ProjectConfig, names: Sequence[str], shard: Shard | None) -> tuple[Job, ...]:
+    """The jobs of `list_jobs`, or a shard of them.
 
     Raises:
-        ConfigError: As `jobs_of`; or there are more shards than jobs, so that some would check nothing.
+        ConfigError: As for `list_jobs`; or there are more shards than jobs, so that some would check nothing.
     """
-    jobs = jobs_of(project, names)
+    jobs = list_jobs(project, names)
     if shard is None:
         return jobs
     if shard.total > len(jobs):
@@ -209,7 +209,7 @@ def jobs_of_part(project: ProjectConfig, names: Sequence[str], shard: Shard | No
     return shard.of(jobs)
 
 
-def module_of(job: Job) -> str:
+def find_job_module(job: Job) -> str:
     """The module or file of a job's function; empty for HLO text."""
     return (job.target.function or "").rpartition(":")[0]
 
@@ -219,7 +219,7 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
     begun, analysis, failed = time.monotonic(), None, None
     compile_sources.clear()
     try:
-        analysis = _analysis(job, cached=cached)
+        analysis = _analyze_job(job, cached=cached)
     except HloscopeError as error:
         failed = error
     except Exception as error:
@@ -239,15 +239,15 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
     )
 
 
-def _analysis(job: Job, *, cached: bool) -> Analysis:
+def _analyze_job(job: Job, *, cached: bool) -> Analysis:
     from hloscope.analysis.model_parts import skip_helpers
-    from hloscope.app.analyzing import analysis_of_text, analyze_function
+    from hloscope.app.analyzing import analyze_function, analyze_text_target
     from hloscope.app.config import find_helpers, load_project_plugins
     from hloscope.compile.functions import Function
 
     load_project_plugins(job.root, config=job.config)
     if job.target.hlo is not None:
-        found = analysis_of_text(*_text_of(job))
+        found = analyze_text_target(*_read_job_text(job))
     else:
         facts = make_facts(**{**job.target.options, "slice": job.slice, "timeout_s": 0})  # the whole job has a limit
         function = Function(
@@ -260,9 +260,9 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
     return skip_helpers(found, find_helpers(job.root, named=job.config))
 
 
-def _text_of(job: Job) -> tuple[Text, RuleSelection]:
-    """The HLO text of a target, and the rules that run on it; a contract must not rest on guesses."""
-    from hloscope.app.requests import Text, hlo_text
+def _read_job_text(job: Job) -> tuple[Text, RuleSelection]:
+    """The HLO text of a target, from which nothing is guessed, and the rules that run on it."""
+    from hloscope.app.requests import Text, read_hlo_text
     from hloscope.compile.hlo_files import split_module
     from hloscope.judge.selection import make_selection
 
@@ -272,12 +272,12 @@ def _text_of(job: Job) -> tuple[Text, RuleSelection]:
     root = None if target.source_root is None else job.root / target.source_root
     said = {**target.options, "slice": job.slice}
     of_rules = {name: said.pop(name) for name in ("allow", "rule_options") if name in said}
-    text = Text(name=target.hlo or "", text=hlo_text(path), facts=make_facts(**said), is_foreign=False)
+    text = Text(name=target.hlo or "", text=read_hlo_text(path), facts=make_facts(**said), is_foreign=False)
     return text, make_selection(source_root=root, **of_rules)
 
 
 def _check_origin(job: Job) -> None:
-    """Refuses a target of an older state that imports the working tree, as an editable install makes it do."""
+    """Refuses a target of an older state that imports modules of the working tree, as with an editable install."""
     if job.checkout is None:
         return
     from hloscope.compile.importing import find_imported_files
@@ -299,7 +299,7 @@ def _check_origin(job: Job) -> None:
 # ---- processes
 
 
-def over_targets(
+def run_over_targets(
     use_case: Callable[..., T],
     project: ProjectConfig,
     names: Sequence[str],
@@ -309,16 +309,16 @@ def over_targets(
     asks: Callable[[Any], object] | None = None,
     **how: Any,
 ) -> T:
-    """What `check` or `accept` makes of a project's targets, with a display of the progress.
+    """Runs `check` or `accept` over a project's targets, and displays the progress.
 
     Args:
         use_case: Called with the project, the names, `on_done` and everything in `how`.
         project: The targets file.
         names: Names of the targets; all if empty.
-        door: The front door, which says the line of each target as soon as it is done.
+        door: The front door, which prints the line of each target as soon as it is done.
         line: The line of a target; empty for none.
         asks: Asks the user about a target, while nothing else is displayed.
-        how: As for `run_jobs`, and what else the use case takes.
+        how: As for `run_jobs`, and further arguments of the use case.
     """
     with door.quiet(), door.progress() as stage:
 
@@ -338,14 +338,14 @@ def over_targets(
 
 
 _KIND_OF_PROCESS = "HLOSCOPE_WORKER_FOR"
-"""Processes that differ in this variable are not exchanged for each other."""
+"""The environment variable for the kind of a process; a process is reused only for jobs of the same kind."""
 
 _GRACE_S = 2.0
-"""How much later a process is ended that should have ended its job itself and said where it was."""
+"""The delay before a process is killed that should have ended its job itself and reported its position."""
 
 
 _Kind = tuple[Path, bool, Checkout | None, tuple[str, ...]]
-"""What a process is prepared for: as the arguments of `_prepare`."""
+"""The kind of jobs that a process is prepared for, as the arguments of `_prepare`."""
 
 
 class HowToRun(TypedDict, total=False):
@@ -390,20 +390,20 @@ def run_jobs(
 
     for job in jobs:
         if job.target.hlo is not None:
-            with limit_time(_limit(job, timeout_s), f"analyzing {job.name}"):
+            with limit_time(_choose_limit(job, timeout_s), f"analyzing {job.name}"):
                 outcome = run_job(job, cached=cached)
             keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
         count = workers or count_useful_workers(len(compiled), each_bytes=BYTES_PER_TRACER + BYTES_PER_WORKER)
-        with _environment(cached=cached) as environment, _lanes(min(count, len(compiled))) as lanes:
-            _run_all(lanes, compiled, _How(cached, timeout_s, executor, environment), keep)
+        with _make_environment(cached=cached) as environment, _start_lanes(min(count, len(compiled))) as lanes:
+            _run_all(lanes, compiled, _RunOptions(cached, timeout_s, executor, environment), keep)
     return tuple(outcomes[job.name] for job in jobs)
 
 
 @contextmanager
-def _lanes(count: int) -> Iterator[list[_Lane]]:
-    """Processes, of which none is left at the end."""
+def _start_lanes(count: int) -> Iterator[list[_Lane]]:
+    """Starts processes, and ends all of them with the block."""
     lanes = [_Lane(WorkerPool(1, keeps_words=False, counted=False)) for _ in range(count)]
     try:
         yield lanes
@@ -417,11 +417,11 @@ def _lanes(count: int) -> Iterator[list[_Lane]]:
 
 
 @contextmanager
-def _environment(*, cached: bool) -> Iterator[dict[str, str]]:
-    """The environment of the processes, in which what one finds of a shared cache need not be found by each.
+def _make_environment(*, cached: bool) -> Iterator[dict[str, str]]:
+    """The environment of the processes, through which they share what one of them finds out about a shared cache.
 
     Raises:
-        HloscopeError: The cache's settings are written wrongly.
+        HloscopeError: The cache's settings are invalid.
     """
     store = open_default_store() if cached else None
     known = dict(os.environ)
@@ -436,14 +436,14 @@ def _environment(*, cached: bool) -> Iterator[dict[str, str]]:
             yield {**known, NOTES: notes}
 
 
-def _limit(job: Job, timeout_s: float | None) -> float | None:
-    """How many seconds a job may take; None for any number."""
+def _choose_limit(job: Job, timeout_s: float | None) -> float | None:
+    """The time limit of a job in seconds; None for no limit."""
     own = job.target.options.get("timeout_s")
     return choose_time_limit(timeout_s if own is None else own)
 
 
-class _How(NamedTuple):
-    """How jobs are run, as of `run_jobs`."""
+class _RunOptions(NamedTuple):
+    """The options of a run, as for `run_jobs`."""
 
     cached: bool
     timeout_s: float | None
@@ -456,16 +456,16 @@ class _Lane:
     """A process that runs one job after the other.
 
     Attributes:
-        pool: The process; a new one where it died.
-        module: What it imported last.
+        pool: The process; replaced if it dies.
+        module: The module that it imported last.
     """
 
     pool: WorkerPool
     module: str | None = None
 
 
-def _run_all(lanes: Sequence[_Lane], jobs: Sequence[Job], how: _How, keep: Callable[[Outcome], None]) -> None:
-    """Runs jobs, each once more where it turns out to need a process to itself."""
+def _run_all(lanes: Sequence[_Lane], jobs: Sequence[Job], how: _RunOptions, keep: Callable[[Outcome], None]) -> None:
+    """Runs jobs, and repeats in a separate process those that turn out to need one."""
     waiting: dict[Future[Outcome], tuple[Job, _Lane]] = {}
     again: set[str] = set()
     left, free = list(jobs), list(lanes)
@@ -473,23 +473,23 @@ def _run_all(lanes: Sequence[_Lane], jobs: Sequence[Job], how: _How, keep: Calla
     def submit(job: Job, lane: _Lane, alone: str | None = None) -> None:
         kind: _Kind = (job.root, job.slice == "attached", job.checkout, tuple(sys.path))
         environment = {**how.environment, _KIND_OF_PROCESS: repr((*kind, alone))}
-        limit = _limit(job, how.timeout_s)
+        limit = _choose_limit(job, how.timeout_s)
         latest = None if limit is None else limit + _GRACE_S
         future = lane.pool.submit_in(
-            environment, latest, _run, kind, job, cached=how.cached, limit_s=limit, executor=how.executor
+            environment, latest, _run_in_worker, kind, job, cached=how.cached, limit_s=limit, executor=how.executor
         )
         waiting[future] = job, lane
-        lane.module = module_of(job)
+        lane.module = find_job_module(job)
 
     while left or waiting:
         while left and free:
             lane = free.pop()
-            job = _next(left, lane.module, {other.module for other in lanes if other not in free})
+            job = _choose_next_job(left, lane.module, {other.module for other in lanes if other not in free})
             left.remove(job)
             submit(job, lane)
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
             job, lane = waiting.pop(future)
-            outcome = _outcome(future, job)
+            outcome = _take_outcome(future, job)
             if outcome.alone and job.name not in again:
                 again.add(job.name)
                 submit(job, lane, job.name)
@@ -498,15 +498,15 @@ def _run_all(lanes: Sequence[_Lane], jobs: Sequence[Job], how: _How, keep: Calla
                 keep(outcome)
 
 
-def _next(left: Sequence[Job], imported: str | None, elsewhere: Collection[str | None]) -> Job:
-    """The job for a process that imported a module: another one of it, else one of a module that no process is at."""
-    modules = Counter(map(module_of, left))
+def _choose_next_job(left: Sequence[Job], imported: str | None, elsewhere: Collection[str | None]) -> Job:
+    """The next job for a process: of the module that it has imported, or else of one that no other process runs."""
+    modules = Counter(map(find_job_module, left))
     chosen = max(modules, key=lambda module: (module == imported, module not in elsewhere, modules[module]))
-    return next(job for job in left if module_of(job) == chosen)
+    return next(job for job in left if find_job_module(job) == chosen)
 
 
-def _outcome(future: Future[Outcome], job: Job) -> Outcome:
-    """What became of a job: whatever its process raised or could not begin is its own, and ends no other."""
+def _take_outcome(future: Future[Outcome], job: Job) -> Outcome:
+    """The outcome of a job; an error of its process belongs to this job alone, and ends no other."""
     error = future.exception()
     if error is None:
         return future.result()
@@ -525,7 +525,7 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
         )
     elif isinstance(error, TimeoutError):
         limit = float(error.args[0]) - _GRACE_S if error.args else 0.0
-        error = TimeLimitError(_doing(job), limit)
+        error = TimeLimitError(_describe_work(job), limit)
     elif not isinstance(error, HloscopeError):
         error = HloscopeError(
             f"{job.name} could not be run",
@@ -549,48 +549,49 @@ def _prepare(root: Path, attached: bool, checkout: Checkout | None, search_path:
     prepare_environment(DEFAULT_DEVICES, attached=attached)
 
 
-_settings_of: list[str] = []
-"""The modules that changed JAX's settings in this process, which is to run no others after that."""
+_modules_with_settings: list[str] = []
+"""The modules that changed JAX's settings in this process, which must run no others afterwards."""
 
 
-def _doing(job: Job) -> str:
+def _describe_work(job: Job) -> str:
     return f"importing, tracing and compiling {job.name}"
 
 
-def _run(kind: _Kind, job: Job, *, cached: bool, limit_s: float | None, executor: str | None = None) -> Outcome:
-    """Runs a job in this process, unless another target's module has left JAX's settings otherwise than it found them.
+def _run_in_worker(
+    kind: _Kind, job: Job, *, cached: bool, limit_s: float | None, executor: str | None = None
+) -> Outcome:
+    """Runs a job in this process, unless another target's module has changed JAX's settings.
 
-    Such a module, with `jax_enable_x64` for example, would make other programs of the targets that happen to come after
-    it.
+    Such a module, for example with `jax_enable_x64`, would change the programs of the targets that run after it.
     """
     _prepare(*kind)
     from hloscope.compile.devices import read_compile_settings
 
-    module = module_of(job)
-    if any(other != module for other in _settings_of):
+    module = find_job_module(job)
+    if any(other != module for other in _modules_with_settings):
         return Outcome(job=job, alone=True)
     before = read_compile_settings()
     from hloscope.compile.executors import compile_on
 
-    with limit_time(limit_s, _doing(job)), compile_on(executor):
+    with limit_time(limit_s, _describe_work(job)), compile_on(executor):
         outcome = run_job(job, cached=cached)
     if read_compile_settings() != before:
-        _settings_of.append(module)
+        _modules_with_settings.append(module)
     return outcome
 
 
 # ---- the repository of a project
 
 
-def commit_of(folder: Path) -> str | None:
+def find_commit(folder: Path) -> str | None:
     """Returns the commit checked out in a folder's repository; None if there is none or it is unknown."""
     try:
-        return git("rev-parse", "HEAD", cwd=folder).decode().strip()
+        return run_git("rev-parse", "HEAD", cwd=folder).decode().strip()
     except HloscopeError:
         return None
 
 
-def git(
+def run_git(
     *arguments: str,
     cwd: Path,
     what: str | None = None,
@@ -602,12 +603,12 @@ def git(
     Args:
         arguments: The command.
         cwd: The folder to run it in.
-        what: What it means when it fails.
-        fix: What helps then.
+        what: The problem that a failure means.
+        fix: The fix for that problem.
         environment: Variables on top of this process's.
 
     Raises:
-        HloscopeError: It fails, or there is no git.
+        HloscopeError: The command fails, or git is not installed.
     """
     try:
         done = subprocess.run(

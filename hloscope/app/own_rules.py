@@ -8,26 +8,26 @@ from pathlib import Path
 
 from hloscope.app.analyzing import analyze_hlo
 from hloscope.app.config import load_project_plugins
-from hloscope.app.requests import hlo_text
+from hloscope.app.requests import read_hlo_text
 from hloscope.base.errors import HloscopeError, NotationError
 from hloscope.judge.plugins import FAILED, list_plugins
 from hloscope.judge.rule import Case, Rule
 from hloscope.judge.selection import make_selection
 
 
-def tested(name: str | None) -> dict[str, tuple[str, ...]]:
+def run_cases(name: str | None) -> dict[str, tuple[str, ...]]:
     """Runs the cases of plug-ins' rules and returns the failures, by rule name.
 
     Args:
         name: One rule; None for all of them.
 
     Raises:
-        NotationError: There is no such rule, it is hloscope's own, or no plug-in brings one.
+        NotationError: There is no such rule, it is hloscope's own, or no plug-in defines a rule.
         HloscopeError: A plug-in cannot be loaded.
     """
     load_project_plugins(Path.cwd())
     if name is not None:
-        from hloscope.report.pages import find_page  # only here: it loads the findings of every command
+        from hloscope.report.pages import find_page  # imported here, because it loads the findings of every command
 
         find_page(name)
     rules = [rule for plugin in list_plugins() for rule in plugin.rules if name in (None, rule.name)]
@@ -38,10 +38,10 @@ def tested(name: str | None) -> dict[str, tuple[str, ...]]:
     if not rules:
         what = "no plug-in defines a rule, so there are no cases to run"
         raise NotationError(what, fix='add a plug-in: plugins = ["ourteam.rules"]')
-    return {rule.name: tuple(failed_cases(rule)) for rule in rules}
+    return {rule.name: tuple(find_failed_cases(rule)) for rule in rules}
 
 
-def failed_cases(rule: Rule) -> list[str]:
+def find_failed_cases(rule: Rule) -> list[str]:
     """Runs the cases of a rule and returns the failures; empty if all pass.
 
     Args:
@@ -53,17 +53,17 @@ def failed_cases(rule: Rule) -> list[str]:
         for fires in (True, False)
         if all(case.fires is not fires for case in cases)
     ]
-    wrong = (f"case {number}: {text}" for number, case in enumerate(cases, 1) for text in _wrong(rule, case))
+    wrong = (f"case {number}: {text}" for number, case in enumerate(cases, 1) for text in _find_faults(rule, case))
     return [*missing, *wrong]
 
 
-def _wrong(rule: Rule, case: Case) -> Iterator[str]:
-    """What is wrong with a case, if anything is."""
+def _find_faults(rule: Rule, case: Case) -> Iterator[str]:
+    """The faults of a case, if any."""
     options = {f"{rule.name}.{option}": value for option, value in case.options.items()}
     try:
         if isinstance(case.hlo, Path):
             name = str(Path(inspect.getfile(type(rule))).parent / case.hlo)
-            text = hlo_text(name)
+            text = read_hlo_text(name)
         else:
             name, text = "case.hlo", case.hlo
         judging = make_selection(select=[rule.name], rule_options=options)

@@ -37,21 +37,21 @@ def document(found: Shown) -> dict[str, Any]:
 
 
 def fragment(found: Shown) -> str | None:
-    """What a notebook displays as HTML."""
+    """The result as HTML for a notebook."""
     from hloscope.report.fragments import render_fragment
 
     return render_fragment(found)
 
 
 def markdown(found: Shown) -> str:
-    """What a notebook displays as Markdown."""
+    """The result as Markdown for a notebook."""
     from hloscope.report.formats import render_in_notebook
 
     return render_in_notebook(found)
 
 
 def image(svg: str) -> str:
-    """What a notebook displays of a picture where it cannot display HTML."""
+    """A picture as an image, for a notebook that cannot display HTML."""
     from hloscope.report.pictures.svg import make_standalone
 
     return make_standalone(svg)
@@ -59,16 +59,16 @@ def image(svg: str) -> str:
 
 def timeline_of(found: Analysis) -> Timeline:
     """`Analysis.timeline`."""
-    from hloscope.app.analyses import timeline_of_analysis
+    from hloscope.app.analyses import predict_timeline_of_analysis
 
-    return timeline_of_analysis(found)
+    return predict_timeline_of_analysis(found)
 
 
 def graph_of(found: Analysis, **part: Any) -> ProgramGraph:
     """`Analysis.graph`."""
-    from hloscope.app.analyses import graph_of_analysis
+    from hloscope.app.analyses import build_graph_of_analysis
 
-    return graph_of_analysis(found, **part)
+    return build_graph_of_analysis(found, **part)
 
 
 def mesh_picture(found: Analysis) -> Picture:
@@ -127,6 +127,6 @@ def rule_page(name: str) -> RuleDoc:
 
 def failed_cases(rule: str | None) -> Mapping[str, tuple[str, ...]]:
     """`hloscope.rules.failed_cases`."""
-    from hloscope.app.own_rules import tested
+    from hloscope.app.own_rules import run_cases
 
-    return tested(rule)
+    return run_cases(rule)

@@ -9,8 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hloscope.app.analyzing import Stage, analysis_of
-from hloscope.app.requests import Request, Result, Text, capture_of_text, follow
+from hloscope.app.analyzing import Stage, analyze_capture
+from hloscope.app.requests import Request, Result, Text, follow, make_capture
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
@@ -75,13 +75,13 @@ def find_prices(request: Request, slices: Sequence[str], executor: Any = None) -
     Raises:
         HloscopeError: The input is invalid, or JAX rejects the program.
     """
-    is_asked = bool(request.said.get("dcn"))  # else the axes over DCN are those of the targets file
+    is_asked = bool(request.said.get("dcn"))  # otherwise the axes over DCN are those of the targets file
 
     def of_function(function: Function, _: Stage) -> tuple[Analysis | Unpriced, ...]:
         with compile_on(executor):
             return price_function(function, slices, dcn_is_asked=is_asked)
 
-    request = replace(request, said={**request.said, "slice": largest_slice(slices)})
+    request = replace(request, said={**request.said, "slice": find_largest_slice(slices)})
     found = follow(request, of_function=of_function, of_text=lambda text: price_text(text, slices))
     return Result(found=Prices(found), subject="prices")
 
@@ -113,7 +113,7 @@ def price_function(
             begun: list[tuple[str, PendingCompile | HloscopeError]] = []
             for name in slices:
                 try:
-                    _, pending = begin_compile(function, itself, _on(name, known, asked_dcn))
+                    _, pending = begin_compile(function, itself, _set_slice(name, known, asked_dcn))
                 except (MeshError, SliceError) as error:
                     begun.append((name, error))
                     continue
@@ -121,16 +121,16 @@ def price_function(
                 stack.callback(pending.drop)
             if all(isinstance(one, HloscopeError) for _, one in begun):
                 raise next(one for _, one in begun if isinstance(one, HloscopeError))
-            return tuple(_priced(one, function.name, name, function.stage) for name, one in begun)
+            return tuple(_finish_pricing(one, function.name, name, function.stage) for name, one in begun)
 
-    return with_function(replace(function, facts=replace(facts, slice=largest_slice(slices))), priced)
+    return with_function(replace(function, facts=replace(facts, slice=find_largest_slice(slices))), priced)
 
 
 def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
-    """Holds slices against the mesh, which is one for all of them.
+    """Checks that every slice has as many devices as the mesh.
 
     Raises:
-        MeshError: One has another number of devices.
+        MeshError: A slice has another number of devices.
     """
     if not isinstance(mesh, Mapping):
         return
@@ -143,24 +143,26 @@ def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
             raise
 
 
-def _on(slice_name: str, known: TargetFacts, asked_dcn: Mapping[str, int] | None) -> TargetFacts:
-    """What is said of a target, for one of the slices that it is priced on.
+def _set_slice(slice_name: str, known: TargetFacts, asked_dcn: Mapping[str, int] | None) -> TargetFacts:
+    """The facts about a target, for one of the slices that it is priced on.
 
     Args:
         slice_name: The slice.
-        known: What is said of the target, whose own axes over DCN are not meant for a single slice.
-        asked_dcn: Axes over DCN that the user asks for although none of the slices has DCN, which is refused.
+        known: The facts about the target, whose own axes over DCN do not apply to a single slice.
+        asked_dcn: The user's axes over DCN, if none of the slices has DCN, which is refused later.
     """
     crosses = parse_slice(slice_name).slice_count > 1
     return replace(known, slice=slice_name, dcn=known.dcn if crosses else asked_dcn)
 
 
-def _priced(begun: PendingCompile | HloscopeError, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
+def _finish_pricing(
+    begun: PendingCompile | HloscopeError, target: str, slice_name: str, stage: Stage
+) -> Analysis | Unpriced:
     if isinstance(begun, HloscopeError):
         return Unpriced(target=target, slice_name=slice_name, error=begun)
     stage(f"compiling for {slice_name}")
     try:
-        return analysis_of(begun.capture(stage), target)
+        return analyze_capture(begun.capture(stage), target)
     except (CompileError, TimeLimitError) as error:
         return Unpriced(target=target, slice_name=slice_name, error=error)
 
@@ -175,8 +177,8 @@ def price_text(text: Text, slices: Sequence[str]) -> tuple[Analysis, ...]:
 
     facts, module = text.facts, parse_module(text.text, name=text.name)
     chosen = (override_chip(parse_slice(slice_name), facts.chip_overrides or ()) for slice_name in slices)
-    programs = [capture_of_text(text.text, module, facts, slice_, name=text.name) for slice_ in chosen]
-    found = tuple(analysis_of(program, text.name, module=module) for program in programs)
+    programs = [make_capture(text.text, module, facts, slice_, name=text.name) for slice_ in chosen]
+    found = tuple(analyze_capture(program, text.name, module=module) for program in programs)
     chips = list(dict.fromkeys(analysis.slice.chip for analysis in found if analysis.slice is not None))
     if len(chips) < 2 or not any(analysis.time is not None and analysis.time.basis == "cycles" for analysis in found):
         return found
@@ -187,11 +189,11 @@ def price_text(text: Text, slices: Sequence[str]) -> tuple[Analysis, ...]:
     return tuple(replace(analysis, notes=(*analysis.notes, note)) for analysis in found)
 
 
-def largest_slice(slices: Sequence[str]) -> str:
+def find_largest_slice(slices: Sequence[str]) -> str:
     """The slice with the most devices, for which JAX must be started.
 
     Raises:
-        HloscopeError: There is none, one of the names is no slice, or is `attached`, which has no price.
+        HloscopeError: No slice is named, a name is not a slice, or it is `attached`, which has no price.
     """
     known = {name: parse_slice(name) for name in slices}
     if not known:

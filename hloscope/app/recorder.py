@@ -26,7 +26,7 @@ from hloscope.app.recording import (
     record_script,
 )
 from hloscope.base import calls
-from hloscope.base.calls import front_door, in_python
+from hloscope.base.calls import front_door, speak_python
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import HloscopeError
 from hloscope.base.progress import show_waiting
@@ -105,7 +105,7 @@ class Recorder:
         with self._devices:
             if watch is not None and any(program.is_compiled for program in watch.programs):
                 try:
-                    self.result = in_python(make_recording(watch, self._request, ending_of(error)))
+                    self.result = speak_python(make_recording(watch, self._request, ending_of(error)))
                 except HloscopeError:
                     if error is None or ended_by_us:
                         raise  # otherwise the error of the block is the one to report
@@ -241,10 +241,10 @@ def record(
 
 
 def _record_in_child(request: RecordingRequest) -> Recording:
-    """Has a request carried out in a process of its own: it takes the request and leaves its answer as files.
+    """Carries out a request in a separate process, which reads the request and writes its answer as files.
 
     Raises:
-        HloscopeError: The error of that process, or how it ended.
+        HloscopeError: The process reports this error, or ends without an answer.
     """
     with TemporaryDirectory(prefix="hloscope-") as folder:
         asked, answered, said = (Path(folder, name) for name in ("request", "answer", "stderr"))

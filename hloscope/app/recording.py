@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hloscope.app.analyzing import analysis_of
+from hloscope.app.analyzing import analyze_capture
 from hloscope.base.errors import (
     HloscopeError,
     NotationError,
@@ -54,13 +54,13 @@ class Chosen:
     top: int = DEFAULT_TOP
 
     def takes(self, program: Program) -> bool:
-        """Whether a program is selected by name."""
+        """Returns whether a program is selected by name."""
         return not self.only or any(fnmatchcase(program.name, pattern) for pattern in self.only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingRequest:
-    """The recording that a user asks for.
+    """A user's request for a recording.
 
     `hloscope record` carries it out in its own process, `hloscope.record` in another one, `hloscope.recording` around a
     block.
@@ -70,7 +70,7 @@ class RecordingRequest:
         facts: The slice, and the options that apply to all programs.
         limits: What to execute, and when to end the script.
         chosen: The programs to analyze.
-        judging: The rules to run, and what is accepted.
+        judging: The rules to run and the accepted findings.
         save: Folder to write each analyzed program to; None to write none.
     """
 
@@ -123,9 +123,9 @@ def record_script(
     """Runs a script in this process and analyzes the programs that JAX compiles.
 
     Args:
-        request: The script, with what to do.
-        stage: Called with what is happening.
-        running: A context in which the script runs, such as one that marks what it prints.
+        request: The script and its options.
+        stage: Called with each stage of the work.
+        running: A context in which the script runs, such as one that marks its output.
 
     Raises:
         TargetError: There is no such script, or it compiled no program.
@@ -143,10 +143,10 @@ def record_script(
 
 
 def _make_saver(folder: Path | None) -> Save:
-    """The function that writes a program into a folder, which is made at once.
+    """A function that writes programs to a folder, which is created at once.
 
     Raises:
-        NotationError: The folder cannot be made.
+        NotationError: The folder cannot be created.
     """
     if folder is None:
         return lambda _program, _text: None
@@ -180,7 +180,7 @@ def make_recording(
     """The recording of a script, with its programs analyzed.
 
     Raises:
-        TargetError: It compiled none, or none of those that are asked for.
+        TargetError: It compiled no program, or none of the requested ones.
     """
     programs, chosen = _merge(watch.programs), request.chosen
     _check_any(programs, chosen, ending)
@@ -197,7 +197,7 @@ def make_recording(
     except KeyboardInterrupt:
         notes.append("Ctrl-C ended the analysis: programs without figures were not analyzed")
     done = set(map(id, asked[: len(found)]))
-    rest = [_record(each) for each in large if id(each) not in done and chosen.takes(each)]
+    rest = [_make_recorded_program(each) for each in large if id(each) not in done and chosen.takes(each)]
     return Recording(
         command=request.command,
         slice_name=watch.whole.name,
@@ -239,7 +239,7 @@ def _check_any(programs: Sequence[Program], chosen: Chosen, ending: Ending) -> N
             raise TargetError(f"the script compiled no program named {pattern}", fix=hint)
 
 
-def _record(program: Program, analysis: Any = None) -> RecordedProgram:
+def _make_recorded_program(program: Program, analysis: Any = None) -> RecordedProgram:
     return RecordedProgram(
         name=program.name,
         place=program.place,
@@ -252,7 +252,7 @@ def _record(program: Program, analysis: Any = None) -> RecordedProgram:
         flops=program.flops,
         rough_us=program.rough_seconds * 1e6,
         analysis=analysis,
-        error=None if program.error is None else _say(program.error),
+        error=None if program.error is None else _describe_error(program.error),
     )
 
 
@@ -262,7 +262,7 @@ def _make_kept_write(entry: WriteEntry) -> KeptWrite:
     )
 
 
-def _say(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return error.on_one_line() if isinstance(error, HloscopeError) else f"{type(error).__name__}: {error}"
 
 
@@ -270,14 +270,14 @@ def _analyze(program: Program, judging: RuleSelection, save: Save) -> RecordedPr
     if program.error is None and program.pending is not None:
         try:
             capture = program.capture()
-            found = _record(program, analysis_of(capture, program.name, judging))
-        except Exception as error:  # a fault of hloscope in one program must not lose the others
+            found = _make_recorded_program(program, analyze_capture(capture, program.name, judging))
+        except Exception as error:  # an error of hloscope in one program must not lose the others
             program.error = error
         else:
             save(found, capture.compiled.text)
             program.captured = None  # it takes memory
             return found
-    return _record(program)
+    return _make_recorded_program(program)
 
 
 def _sum_up(programs: Sequence[Program]) -> SmallPrograms | None:

@@ -1,7 +1,8 @@
 """The one path: a request from any front door is resolved here, once, and followed to its result.
 
-The command line, Python, the pytest plugin and the processes of a check differ in what they say of a target, in what
-they show meanwhile and in where the result goes (`FrontDoor`). What a target is, and what happens to it, is the same.
+The command line, Python, the pytest plugin and the processes of a check differ in the options of a target, in the
+display of progress and in the destination of the result (`FrontDoor`). The kinds of targets, and the work on them, are
+the same.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Text:
     Attributes:
         name: The target as the user named it.
         text: Its HLO text.
-        facts: What is said of it: the mesh, the slice, the axes over DCN and what else applies to text.
-        dumped: What its dump, or JAX's compiled program, says beside it; None where there is nothing but the text.
-        is_foreign: Whether nothing but the text is known, so that names of axes and its generation may be guessed.
+        facts: Its options: the mesh, the slice, the axes over DCN and all others that apply to text.
+        dumped: Further facts from its dump, or from JAX's compiled program; None if there is only the text.
+        is_foreign: Whether only the text is known, so that the names of axes and the TPU generation may be guessed.
     """
 
     name: str
@@ -57,14 +58,14 @@ class Text:
     is_foreign: bool = True
 
 
-_HANDED_OUT = ("Traced", "Lowered", "Compiled", "Exported")
+_JAX_STAGES = ("Traced", "Lowered", "Compiled", "Exported")
 
 
-def meant(target: Any, name: str = "target") -> Any:
-    """A target of one of the kinds that there are; any path as a `Path`.
+def check_target(target: Any, name: str = "target") -> Any:
+    """Checks that a target is of a known kind, and returns it; any path as a `Path`.
 
     Raises:
-        TargetError: It is of none of them.
+        TargetError: It is of an unknown kind.
     """
     if isinstance(target, os.PathLike) and not callable(target):  # mocks are both
         path = os.fspath(target)
@@ -75,53 +76,53 @@ def meant(target: Any, name: str = "target") -> Any:
             f"{name} must be a name or a file, and is HLO text itself",
             fix="write hloscope.analyze_text(text), or save it",
         )
-    elif callable(target) or isinstance(target, str) or _is_handed_out(target):
+    elif callable(target) or isinstance(target, str) or _is_jax_stage(target):
         return target
     raise TargetError(
-        f"{name} must be a function, its name or a file, not {calls.shown(target)}",
+        f"{name} must be a function, its name or a file, not {calls.format_value(target)}",
         fix='write hloscope.analyze(step, …), "model.py:step" or "step.hlo"',
     )
 
 
-def _is_handed_out(target: object) -> bool:
-    """Whether it is one of the objects that JAX makes of a function; imports no JAX to ask."""
-    return any(base.__module__.startswith("jax.") and base.__name__ in _HANDED_OUT for base in type(target).__mro__)
+def _is_jax_stage(target: object) -> bool:
+    """Returns whether this is an object that JAX makes from a function, without importing JAX."""
+    return any(base.__module__.startswith("jax.") and base.__name__ in _JAX_STAGES for base in type(target).__mro__)
 
 
-def text_of(target: Any, facts: TargetFacts) -> Text:
+def read_text(target: Any, facts: TargetFacts) -> Text:
     """Reads a target that is already compiled: a file of HLO, or a `jax.stages.Compiled`.
 
     Args:
         target: The file, which may name one of its modules, or the object.
-        facts: What is said of it.
+        facts: Its options.
 
     Raises:
         TargetError: The file does not exist or cannot be read.
     """
     if isinstance(target, str | Path):
-        return Text(name=str(target), text=hlo_text(target), facts=facts, dumped=dump_beside(target))
+        return Text(name=str(target), text=read_hlo_text(target), facts=facts, dumped=read_dump_facts(target))
     from hloscope.compile.jax_targets import read_compiled_facts
 
     name, text, mesh, known = read_compiled_facts(target)
     if facts.mesh is None and mesh:
         facts = replace(facts, mesh=mesh)
     if facts.slice is None and known.slice is not None and known.slice.slice_count > 1:
-        facts = replace(facts, slice=known.slice.name)  # the text is of one of them: the mesh tells how many
+        facts = replace(facts, slice=known.slice.name)  # the text is of one slice: the mesh gives their number
     return Text(name=name, text=text, facts=facts, dumped=known, is_foreign=False)
 
 
 def is_compiled(target: object) -> bool:
-    """Whether it is a `jax.stages.Compiled`; imports no JAX to ask."""
+    """Returns whether this is a `jax.stages.Compiled`, without importing JAX."""
     return any(f"{base.__module__}.{base.__qualname__}" == "jax._src.stages.Compiled" for base in type(target).__mro__)
 
 
-def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Slice | None, *, name: str) -> Capture:
-    """Returns what is known about a program from its text alone.
+def make_capture(text: str, module: HloModule, facts: TargetFacts, chosen: Slice | None, *, name: str) -> Capture:
+    """Makes the capture of a program from its text alone.
 
     Args:
         text: The text.
         module: The parsed text.
-        facts: The mesh, the axes over DCN and what kernels cost.
+        facts: The mesh, the axes over DCN and the costs of kernels.
         chosen: The slice that the program is meant for.
         name: File name used in messages.
 
@@ -132,10 +133,10 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
     sizes = facts.mesh or {}
     mesh = Mesh(axis_names=tuple(sizes), axis_sizes=tuple(sizes.values())) if sizes else None
     per_slice = module.device_count
-    slices = _slice_count(text, per_slice, mesh, chosen)
+    slices = _count_slices(text, per_slice, mesh, chosen)
     _check_devices(name, slices, module, mesh, chosen)
     return Capture(
-        compiled=CompiledProgram(text=text, memory_bytes={}, slice_of_partition=_slice_of_partition(facts, slices)),
+        compiled=CompiledProgram(text=text, memory_bytes={}, slice_of_partition=_assign_partitions(facts, slices)),
         slice=chosen,
         slice_chosen_by="user",
         used_devices=per_slice * slices,
@@ -145,8 +146,8 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
     )
 
 
-def dump_beside(target: str | Path) -> ModuleFacts | None:
-    """What lies beside a file of a dump that is named by itself, as far as it is read without JAX."""
+def read_dump_facts(target: str | Path) -> ModuleFacts | None:
+    """Reads the facts in a dump about one of its files, without JAX; None if the file is not in a dump."""
     module = find_dumped_module(target)
     if module is None:
         return None
@@ -160,18 +161,20 @@ def dump_beside(target: str | Path) -> ModuleFacts | None:
     return replace(beside, notes=(*beside.notes, note))
 
 
-def with_dump(program: Capture, module: HloModule, beside: ModuleFacts, facts: TargetFacts, *, name: str) -> Capture:
-    """What is known of a program by its text, with what is known beside it; what the user says goes first.
+def add_dump_facts(
+    program: Capture, module: HloModule, beside: ModuleFacts, facts: TargetFacts, *, name: str
+) -> Capture:
+    """Adds the facts of a dump to a program that is known by its text; the user's options take precedence.
 
     Args:
-        program: The program by its text.
+        program: The program, as known by its text.
         module: The parsed text.
-        beside: What its dump, or JAX's compiled program, says of it.
+        beside: The facts from its dump, or from JAX's compiled program.
         facts: The mesh, the axes over DCN and the figures of the chip.
         name: File name used in messages.
 
     Raises:
-        SliceError: A figure given for the chip is not one.
+        SliceError: An override of the chip's figures is invalid.
         MeshError: The mesh does not have as many devices as the program.
     """
     said, notes = beside.slice, list(beside.notes)
@@ -183,7 +186,7 @@ def with_dump(program: Capture, module: HloModule, beside: ModuleFacts, facts: T
             )
         else:
             chosen = override_chip(said, facts.chip_overrides or ())
-            program = capture_of_text(program.compiled.text, module, facts, chosen, name=name)
+            program = make_capture(program.compiled.text, module, facts, chosen, name=name)
             program = replace(program, slice_chosen_by=beside.said_by)
     is_own = program.slice is not None and program.slice_chosen_by == beside.said_by
     is_one = is_own and said is not None and said.slice_count == 1
@@ -206,21 +209,21 @@ _NO_TIMES = say(
 )
 
 
-def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
-    """With the names of axes, and the slice, that nobody has said, as far as the text lets them be guessed.
+def add_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
+    """Adds guesses for unknown axis names and for an unknown slice to a program, if its text allows them.
 
     Args:
-        program: What is known.
+        program: The program without guesses.
         module: The parsed text.
         facts: The figures of the chip.
-        is_said: Whether the slice is said, and is only none that the program can be priced on.
+        is_said: Whether a slice is given, even if the program cannot be priced on it.
 
     Raises:
-        SliceError: A figure given for the chip is not one.
+        SliceError: An override of the chip's figures is invalid.
     """
     mesh = infer_mesh(module) if program.mesh is None else None
     if mesh is not None:
-        program = replace(program, mesh=mesh, notes=(*program.notes, _about_names(mesh)))
+        program = replace(program, mesh=mesh, notes=(*program.notes, _describe_axis_names(mesh)))
     if program.slice is not None or is_said:
         return program
     guess = guess_slice(module)
@@ -236,8 +239,8 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
     return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
 
 
-def _about_names(mesh: Mesh) -> str:
-    """That the names of the axes are hloscope's, and how they get the user's."""
+def _describe_axis_names(mesh: Mesh) -> str:
+    """A note that the axis names are hloscope's, and how to replace them."""
     one = len(mesh.axis_names) == 1
     named = dict(zip("XYZUVW", mesh.axis_sizes, strict=False))
     return say(
@@ -250,15 +253,15 @@ def _about_names(mesh: Mesh) -> str:
 def refuse_beside_text(
     target: object, said: Mapping[str, Any], called: Callable[[str], str] = lambda name: name
 ) -> dict[str, Any]:
-    """Refuses what only a function can obey; returns the options that apply to HLO text.
+    """Refuses options that apply only to functions; returns those that apply to HLO text.
 
     Args:
         target: HLO text, as the user named it.
-        said: Values by option; those that are None or empty are not given.
-        called: The name that the user has for an option.
+        said: Values by option; None and empty values count as not given.
+        called: Returns the user's name for an option.
 
     Raises:
-        TargetError: One of them is given.
+        TargetError: An option that applies only to functions is given.
     """
     of_text = {name: value for name, value in said.items() if name in OPTIONS_BY_NAME and OPTIONS_BY_NAME[name].of_text}
     for name, value in said.items():
@@ -271,13 +274,13 @@ def refuse_beside_text(
 
 
 def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
-    """Refuses what was settled when a program was analyzed.
+    """Refuses options that cannot apply to a program that is already analyzed.
 
     Args:
-        given: Values by the names that the user has for them; those that are None or empty are not given.
+        given: Values by the user's names for them; None and empty values count as not given.
 
     Raises:
-        TargetError: One of them is given.
+        TargetError: Such an option is given.
     """
     name = next((name for name, value in given.items() if has_value(value)), None)
     if name is not None:
@@ -289,14 +292,14 @@ def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
 
 
 def refuse_source_root(name: str, root: object) -> None:
-    """Refuses, beside a function, what only HLO text needs.
+    """Refuses a folder of source files for a function, since only HLO text needs one.
 
     Args:
-        name: What the user calls the folder.
-        root: The folder; None where none was given.
+        name: The user's name for the option.
+        root: The folder; None if none is given.
 
     Raises:
-        TargetError: One was given.
+        TargetError: A folder is given.
     """
     if root is not None:
         raise TargetError(
@@ -309,7 +312,7 @@ def read_report(path: Path, name: str) -> Analysis:
 
     Args:
         path: The file.
-        name: What the user called it.
+        name: The user's name for it.
 
     Raises:
         HloscopeError: The file cannot be read, or is not such a document.
@@ -321,8 +324,8 @@ def read_report(path: Path, name: str) -> Analysis:
     return read_document(Analysis, document, name=name, key="collectives")
 
 
-def hlo_text(target: str | Path) -> str:
-    """The HLO text of a file, or of the one of its modules that is named: `many.hlo#step`.
+def read_hlo_text(target: str | Path) -> str:
+    """The HLO text of a file, or of one of its modules: `many.hlo#step`.
 
     Raises:
         TargetError: The file does not exist or cannot be read.
@@ -336,11 +339,11 @@ def hlo_text(target: str | Path) -> str:
 
 
 _MAX_DEVICES = 1 << 20
-"""More than any program will be compiled for; a header that says more is damaged."""
+"""More devices than any program is compiled for; a header with more is damaged."""
 
 
-def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...]:
-    """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
+def _assign_partitions(facts: TargetFacts, slices: int) -> tuple[int, ...]:
+    """The slice of each mesh position according to `dcn`; empty if it follows from the order of the mesh."""
     if slices == 1 or not facts.dcn or not facts.mesh:
         return ()
     from hloscope.compile.multislice import assign_slices, choose_slices_per_axis
@@ -349,8 +352,8 @@ def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...]:
     return tuple(int(number) for number in assign_slices(tuple(facts.mesh.values()), across).flat)
 
 
-def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
-    """Slices that a program spans; its text holds the partitions of one slice only."""
+def _count_slices(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
+    """The number of slices that a program spans; its text has the partitions of one slice only."""
     if chosen is not None and chosen.slice_count > 1:
         return chosen.slice_count
     if mesh is not None and per_slice > 0 and "_xla_megascale" in text and mesh.device_count % per_slice == 0:
@@ -359,7 +362,7 @@ def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | N
 
 
 def _check_devices(name: str, slices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
-    """Checks a mesh and a slice against what a text says of itself.
+    """Checks a mesh and a slice against the header of a text.
 
     Raises:
         HloscopeError: The text claims more devices than any program has, or none.
@@ -394,12 +397,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[T_co]):
-    """The answer to a request: partial while more of it is still looked for, then whole.
+    """The answer to a request: partial while the rest is still computed, then whole.
 
     Attributes:
         found: The records.
         subject: The kind of report that shows them: a key of `hloscope.report.formats.FORMATS`.
-        is_whole: Whether nothing is still looked for.
+        is_whole: Whether it is complete.
     """
 
     found: T_co
@@ -412,12 +415,12 @@ class FrontDoor:
     """The differences between the ways to make a request; by default those of a call in Python.
 
     Attributes:
-        read: From the options of a target, as they are written there, to facts.
+        read: Converts the options of a target, as they are written there, to facts.
         prepare: Called with the facts of a function before JAX is imported.
         quiet: A context in which the user's code runs without disturbing the report.
         progress: A context that displays the stage of the work.
         begin: Called with a partial result.
-        say: Says something while the progress is displayed.
+        say: Prints a message while the progress is displayed.
         write_hlo: Writes compiled HLO to a file.
         called: The name of an option there.
         standard_input: Reads the HLO text of the target `-`; None if there is no such target.
@@ -439,17 +442,18 @@ PYTHON = FrontDoor()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a user asks about.
+    """A user's question about a target.
 
     Attributes:
-        target: A function or its name, what JAX makes of one, HLO text or a folder of dumps; any path as a `Path`.
+        target: A function or its name, an object that JAX makes from one, HLO text or a folder of dumps; any path as a
+            `Path`.
         said: The options of the target by name, as the front door takes them.
         door: The front door.
-        judging: Which rules run and what is accepted.
+        judging: The rules to run and the accepted findings.
         source_root: For HLO text, the folder of its source files.
         save_hlo: For functions, the file to write the compiled HLO to.
         only: For folders, the module to analyze.
-        configured: What the targets file says of the target.
+        configured: The options of the target in the targets file.
         helpers: The files and functions that the project calls helpers.
     """
 
@@ -465,7 +469,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.target is not None:
-            object.__setattr__(self, "target", meant(self.target))
+            object.__setattr__(self, "target", check_target(self.target))
 
     @property
     def is_text(self) -> bool:
@@ -479,7 +483,7 @@ class Request:
         return is_folder(self.target)
 
     def facts(self) -> TargetFacts:
-        """What is said of a function, with everything made ready for it to be imported.
+        """The options of a function as facts, after all preparations for its import.
 
         Raises:
             HloscopeError: An option is invalid, or JAX is not installed.
@@ -490,10 +494,10 @@ class Request:
         return facts
 
     def facts_of_text(self) -> TargetFacts:
-        """What is said of HLO text.
+        """The options of HLO text as facts.
 
         Raises:
-            HloscopeError: An option is invalid, or only a function can obey it.
+            HloscopeError: An option is invalid, or applies only to functions.
         """
         named = {**self.said, "save_hlo": self.save_hlo}
         return self.door.read(refuse_beside_text(self.target, named, self.door.called))
@@ -502,12 +506,12 @@ class Request:
 def follow(
     request: Request, *, of_function: Callable[[Function, StageDisplay], T], of_text: Callable[[Text], T] | None = None
 ) -> T:
-    """Resolves the target of a request, and does with it whatever is asked.
+    """Resolves the target of a request, and passes it to the function for its kind.
 
     Args:
         request: The request.
-        of_function: Given a function, once everything is ready to import it.
-        of_text: Given HLO text, which needs no JAX; None if the caller has refused text.
+        of_function: Called with a function, once everything is ready to import it.
+        of_text: Called with HLO text, which needs no JAX; None if the caller has refused text.
 
     Raises:
         HloscopeError: The target cannot be read, or an option does not apply to it.
@@ -515,7 +519,7 @@ def follow(
     door = request.door
     if of_text is not None and request.is_text:
         with door.quiet():
-            return of_text(_read(request))
+            return of_text(_read_request_text(request))
     target = request.target
     if isinstance(target, Path):
         raise TargetError(f"{target} does not name a function", fix=f"write '{target}:FUNCTION'")
@@ -536,9 +540,9 @@ def follow(
             door.write_hlo(captured[0].compiled.text, request.save_hlo)
 
 
-def _read(request: Request) -> Text:
+def _read_request_text(request: Request) -> Text:
     facts = request.facts_of_text()
     if request.target == "-" and request.door.standard_input is not None:
         name, text = request.door.standard_input()
         return Text(name=name, text=text, facts=facts)
-    return text_of(request.target, facts)
+    return read_text(request.target, facts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hloscope.app.analyzing import Stage, subject_of
+from hloscope.app.analyzing import Stage, make_search_subject
 from hloscope.app.requests import Request, Result, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
@@ -125,8 +125,8 @@ def find_suggestions(
     """Searches for a better sharding of a function.
 
     Args:
-        request: The request; its front door is told before the search about how long it takes and how much memory.
-        searching: What may change, and what may be spent.
+        request: The request; its front door displays the estimated time and memory before the search.
+        searching: The scope and the budget of the search.
         executor: Where compiles run, as for `suggest`.
         jobs: As for `suggest`.
 
@@ -142,35 +142,35 @@ def find_suggestions(
 
     def of_function(function: Function, stage: StageDisplay) -> Suggestions:
         with compile_on(executor, jobs):
-            return _searched(function, searching, lambda text: request.door.say(stage, text))
+            return _search_function(function, searching, lambda text: request.door.say(stage, text))
 
     return Result(found=follow(request, of_function=of_function), subject="suggestions")
 
 
-def _searched(function: Function, searching: Searching, tell: Callable[[str], None]) -> Suggestions:
+def _search_function(function: Function, searching: Searching, tell: Callable[[str], None]) -> Suggestions:
     def searched(itself: Callable[..., Any], known: TargetFacts) -> Suggestions:
-        from hloscope.search.pareto_front import make_suggestions  # these import JAX, which takes its time
+        from hloscope.search.pareto_front import make_suggestions  # these import JAX, which is slow
         from hloscope.search.suggesting import Effort, Search
 
         begun = monotonic()
-        subject = subject_of(function, itself, known, when_lowered=_refuse)
+        subject = make_search_subject(function, itself, known, when_lowered=_check_searchable)
         notes = list(subject.analysis.notes)
-        spaces = list(_spaces(subject, known, searching, notes, function.stage))
+        spaces = list(_list_spaces(subject, known, searching, notes, function.stage))
         effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)
         search = Search(spaces, effort, function.stage, begun=begun)
         search.found.notes += notes
-        tell(_beforehand(subject, searching))
+        tell(_estimate_search(subject, searching))
         search.run()
         return make_suggestions(search, function.name)
 
     return with_function(function, searched)
 
 
-def _refuse(lowered: Lowered) -> None:
-    """Says why a program cannot be searched.
+def _check_searchable(lowered: Lowered) -> None:
+    """Checks that a program can be searched.
 
     Raises:
-        TargetError: It cannot.
+        TargetError: It cannot be searched.
     """
     chosen = lowered.slice
     if chosen.chip is None:
@@ -199,16 +199,16 @@ def _refuse(lowered: Lowered) -> None:
         )
 
 
-def _spaces(
+def _list_spaces(
     subject: SearchSubject, facts: TargetFacts, searching: Searching, notes: list[str], stage: Stage
 ) -> Iterator[tuple[SearchSubject, Space]]:
-    """The program on its own mesh, and on the others of the same slice that it traces on.
+    """The program with its search space, on its own mesh and on each other mesh of the slice on which it can be traced.
 
     Raises:
         TargetError: Nothing may change.
     """
-    space = _space(subject.lowered, searching)
-    meshes = [] if searching.fix_mesh else list(_other_meshes(subject.lowered, facts, notes))
+    space = _make_space(subject.lowered, searching)
+    meshes = [] if searching.fix_mesh else list(_list_other_meshes(subject.lowered, facts, notes))
     if not space.parts and not meshes and not space.constraints:
         raise TargetError(
             f"{_UNSEARCHED} in {subject.lowered.name}",
@@ -218,17 +218,17 @@ def _spaces(
     yield subject, space
     left_out = []
     for mesh in meshes:
-        stage(f"tracing on the mesh {_shown(mesh)}")
+        stage(f"tracing on the mesh {_format_mesh(mesh)}")
         try:
-            lowered = _on_mesh(subject, facts, mesh)
-            yield replace(subject, lowered=lowered), _space(lowered, searching)
+            lowered = _lower_on_mesh(subject, facts, mesh)
+            yield replace(subject, lowered=lowered), _make_space(lowered, searching)
         except HloscopeError:
-            left_out.append(_shown(mesh))
+            left_out.append(_format_mesh(mesh))
     if left_out:
         notes.append(f"meshes not searched, because JAX does not trace the program on them: {', '.join(left_out)}")
 
 
-def _space(lowered: Lowered, searching: Searching) -> Space:
+def _make_space(lowered: Lowered, searching: Searching) -> Space:
     from hloscope.compile import client
     from hloscope.search.space import Space
 
@@ -243,8 +243,8 @@ def _space(lowered: Lowered, searching: Searching) -> Space:
     return Space(lowered, module, searching.keep, searching.free)
 
 
-def _other_meshes(lowered: Lowered, facts: TargetFacts, notes: list[str]) -> Iterator[dict[str, int]]:
-    """The other ways to give the same devices to the same axes, where the mesh was asked for by sizes."""
+def _list_other_meshes(lowered: Lowered, facts: TargetFacts, notes: list[str]) -> Iterator[dict[str, int]]:
+    """The other distributions of the same devices over the same axes, if the mesh was given by its sizes."""
     own = lowered.mesh
     assert own is not None
     sizes = dict(zip(own.axis_names, own.axis_sizes, strict=True))
@@ -254,37 +254,37 @@ def _other_meshes(lowered: Lowered, facts: TargetFacts, notes: list[str]) -> Ite
     if len(sizes) < 2:
         return
     count = prod(sizes.values())
-    others = [found for found in _factorized(count, len(sizes)) if found != tuple(sizes.values())]
-    near = sorted(others, key=lambda found: (_steps_apart(found, tuple(sizes.values())), found))
+    others = [found for found in _factorize(count, len(sizes)) if found != tuple(sizes.values())]
+    near = sorted(others, key=lambda found: (_measure_distance(found, tuple(sizes.values())), found))
     if len(near) > _MOST_MESHES:
         notes.append(f"of {len(near)} other mesh shapes, the {_MOST_MESHES} nearest were searched")
     for found in near[:_MOST_MESHES]:
         yield dict(zip(sizes, found, strict=True))
 
 
-def _factorized(count: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a product of so many factors, in order."""
+def _factorize(count: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as an ordered product of `parts` factors."""
     if parts == 1:
         yield (count,)
         return
     for first in range(1, count + 1):
         if count % first == 0:
-            yield from ((first, *rest) for rest in _factorized(count // first, parts - 1))
+            yield from ((first, *rest) for rest in _factorize(count // first, parts - 1))
 
 
-def _steps_apart(one: Sequence[int], other: Sequence[int]) -> float:
+def _measure_distance(one: Sequence[int], other: Sequence[int]) -> float:
     return sum(max(mine / theirs, theirs / mine) for mine, theirs in zip(one, other, strict=True))
 
 
-def _on_mesh(subject: SearchSubject, facts: TargetFacts, mesh: Mapping[str, int]) -> Lowered:
-    """The program traced on another mesh; without the shardings of its arguments where those do not divide there.
+def _lower_on_mesh(subject: SearchSubject, facts: TargetFacts, mesh: Mapping[str, int]) -> Lowered:
+    """Traces the program on another mesh, without the shardings of its arguments if they do not divide there.
 
     Raises:
-        HloscopeError: It does not trace there.
+        HloscopeError: It cannot be traced there.
     """
     from hloscope.compile.lowering import lower
 
-    name = f"{subject.lowered.name} on {_shown(mesh)}"
+    name = f"{subject.lowered.name} on {_format_mesh(mesh)}"
     here = replace(facts, mesh=dict(mesh))
     try:
         return lower(subject.function, here, name=name, store=subject.store)
@@ -300,12 +300,12 @@ def _on_mesh(subject: SearchSubject, facts: TargetFacts, mesh: Mapping[str, int]
         return lower(subject.function, replace(here, args=args, kwargs=kwargs), name=name, store=subject.store)
 
 
-def _shown(mesh: Mapping[str, int]) -> str:
+def _format_mesh(mesh: Mapping[str, int]) -> str:
     return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
-def _beforehand(subject: SearchSubject, searching: Searching) -> str:
-    """About how long it will take, and how much memory, from what the program's own compile took."""
+def _estimate_search(subject: SearchSubject, searching: Searching) -> str:
+    """The estimated time and memory of the search, derived from the program's own compile."""
     from hloscope.compile.client import count_useful_workers
     from hloscope.compile.pool import BYTES_PER_WORKER
 

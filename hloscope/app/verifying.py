@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hloscope.app.analyzing import analysis_of
-from hloscope.app.requests import Request, Result, follow, meant
+from hloscope.app.analyzing import analyze_capture
+from hloscope.app.requests import Request, Result, check_target, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import NotationError, Option, TargetError, did_you_mean, say
@@ -87,7 +87,7 @@ def verify(
         HloscopeError: The input is invalid, or JAX or the compiler rejects one of the programs.
     """
     request = Request(target=target, said={"args": args, "slice": slice, **options})
-    reference = meant(reference, "reference")
+    reference = check_target(reference, "reference")
     settings = Settings(
         seed=calls.whole("seed", seed, example="seed=0"),
         ranges=calls.mapping("ranges", ranges, example='ranges={"B": (0, 8)}'),
@@ -111,7 +111,7 @@ def find_verification(
     Args:
         request: The request.
         reference: The reference, as for `verify`.
-        settings: How both are run.
+        settings: The settings of the runs.
         ignore: Names of findings to skip.
 
     Raises:
@@ -124,14 +124,14 @@ def find_verification(
             raise TargetError(f"{role} must be a function", why=why)
     found = follow(
         request,
-        of_function=lambda function, stage: _verified(
+        of_function=lambda function, stage: _run_verification(
             function.target, reference, function.facts, settings, ignore=ignore, stage=stage
         ),
     )
     return Result(found=found, subject="verification")
 
 
-def _verified(
+def _run_verification(
     target: Function | str,
     reference: Function | str,
     facts: TargetFacts,
@@ -147,26 +147,26 @@ def _verified(
 
     start_worker_ahead(find_target_name(target), facts.slice, open_default_store())
     with isolate_call():
-        both = partial(_analyses, target, reference, facts, settings, stage)
+        both = partial(_analyze_both, target, reference, facts, settings, stage)
         found, job, numerics = run_on_enough_devices((target, reference), facts, both)
         if numerics is None:
             stage("running both programs")
             with provide_devices(job.devices, settings.on):
-                numerics = run_in_chosen_process(job, decided_by_devices=any(map(_decided_by_devices, found)))
+                numerics = run_in_chosen_process(job, decided_by_devices=any(map(_is_decided_by_devices, found)))
     return judge_verification(found[0], found[1], numerics, ignore)
 
 
-def _analyses(
+def _analyze_both(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
 ) -> tuple[tuple[Analysis, Analysis], VerificationJob, Numerics | None]:
-    """Both programs, compiled for the target's slice, how to run them, and what came of that where it ran beside."""
+    """The analyses of both programs for the target's slice, the job that runs them, and its results if it has run."""
     from hloscope.compile.compiling import start_compile
     from hloscope.compile.lowering import lower
     from hloscope.compile.pool import find_free_bytes, find_system_bytes
     from hloscope.compile.simulated_slice import count_posed_processes, find_posed_slice
     from hloscope.verification.run_location import start_run_ahead
 
-    functions = _functions(target, reference, facts, settings, stage)
+    functions = _load_functions(target, reference, facts, settings, stage)
     posed = find_posed_slice()
     all_facts, store = facts.over(find_attached_facts(functions[0])), open_default_store()
     first = lower(functions[0], all_facts, name=find_target_name(target), stage=stage, store=store)
@@ -177,12 +177,12 @@ def _analyses(
         borrowed = complete_reference_facts(all_facts, functions[1], facts)
         borrowed = replace(borrowed, slice=first.slice.name if first.slice_chosen_by == "user" else None)
         twin = lower(functions[1], borrowed, name=find_target_name(reference), stage=stage, store=store)
-        first.plan.notes.extend(_other_structure(first.module.out_tree, twin.module.out_tree))
+        first.plan.notes.extend(_note_other_structure(first.module.out_tree, twin.module.out_tree))
         installed_bytes = find_system_bytes("SC_PHYS_PAGES")
         job = VerificationJob(
             target=target,
             reference=reference,
-            devices=max(_device_count(first), _device_count(twin)),
+            devices=max(_count_devices(first), _count_devices(twin)),
             facts=facts,
             settings=settings,
             memory_bytes=None if installed_bytes is None else find_free_bytes(installed_bytes),
@@ -191,28 +191,28 @@ def _analyses(
         child = start_run_ahead(job)
         if child is not None:
             stack.callback(child.close)
-        analyses = [analysis_of(pending.capture(stage), find_target_name(target))]
+        analyses = [analyze_capture(pending.capture(stage), find_target_name(target))]
         pending = start_compile(twin, stage=stage, store=store)
         stack.callback(pending.drop)
-        analyses.append(analysis_of(pending.capture(stage), find_target_name(reference)))
+        analyses.append(analyze_capture(pending.capture(stage), find_target_name(reference)))
         stage("running both programs")
         return (analyses[0], analyses[1]), job, None if child is None else child.numerics(settings.timeout_s)
 
 
-def _other_structure(found: Any, expected: Any) -> Iterator[str]:
-    """A note where two programs return as many arrays in another structure, which are compared by position."""
-    ours, references = (_structure(tree) for tree in (found, expected))
+def _note_other_structure(found: Any, expected: Any) -> Iterator[str]:
+    """A note if two programs return equally many arrays in different structures, which are compared by position."""
+    ours, references = (_format_structure(tree) for tree in (found, expected))
     if ours != references and found.num_leaves == expected.num_leaves:
         shown = [text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…" for text in (ours, references)]
         yield f"the program returns {shown[0]}, but its reference {shown[1]}: outputs are compared by position"
 
 
-def _structure(tree: Any) -> str:
-    """A structure in JAX's words, each array as `*`."""
+def _format_structure(tree: Any) -> str:
+    """A structure as JAX prints it, with `*` for each array."""
     return calls.ADDRESS.sub("", str(tree).removeprefix("PyTreeDef(").removesuffix(")"))
 
 
-def _functions(
+def _load_functions(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
 ) -> tuple[Function, Function]:
     from hloscope.compile.devices import check_devices_seen
@@ -234,12 +234,12 @@ def _functions(
     return functions
 
 
-def _device_count(program: Lowered) -> int:
+def _count_devices(program: Lowered) -> int:
     return max(program.seen.device_count, program.mesh.size if program.mesh is not None else 1)
 
 
-def _decided_by_devices(found: Analysis) -> bool:
-    """Whether a collective may stand under a branch or a loop that each device decides by itself."""
+def _is_decided_by_devices(found: Analysis) -> bool:
+    """Returns whether a collective may be in a branch or a loop that each device decides for itself."""
     return bool(found.unmodelled) or any(collective.executions_bound != "exact" for collective in found.collectives)
 
 

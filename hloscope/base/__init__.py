@@ -1,1 +1,1 @@
-"""What every room stands on: errors and messages, units, documents, the cache, output. Imports no other room."""
+"""The foundation of all rooms: errors and messages, units, documents, the cache, output. Imports no other room."""

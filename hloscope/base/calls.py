@@ -1,7 +1,7 @@
 """The wrapper of public functions: checked calls, messages in Python's notation, and short tracebacks.
 
 A call that does not match the signature is refused before anything else happens. An error ends a short traceback:
-hloscope's own frames, and the exceptions that it was made from, are left out, unless `HLOSCOPE_TRACEBACK=full` is set.
+hloscope's own frames, and the exceptions that caused it, are omitted, unless `HLOSCOPE_TRACEBACK=full` is set.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _MOST_SHOWN = 3
 
-_WITHOUT_MESSAGES = {"collectives", "arguments", "outputs", "intermediates", "command", "config"}
+_FIELDS_WITHOUT_MESSAGES = {"collectives", "arguments", "outputs", "intermediates", "command", "config"}
 """Fields of results that hold no message, and may be long."""
-_WITHOUT = {"compare": 'pass profile="/tmp/trace"; to compare two programs, use hloscope.diff(old, new)'}
-"""What else is said where an argument is missing, by the function."""
+_MISSING_ARGUMENT_FIXES = {"compare": 'pass profile="/tmp/trace"; to compare two programs, use hloscope.diff(old, new)'}
+"""The fixes for a missing argument that are not the usual one, by function."""
 
 
 def front_door(call: Callable[P, T]) -> Callable[P, T]:
-    """Has a public function, which may be a coroutine, speak Python: in its errors, and in what it returns."""
+    """Makes a public function, which may be a coroutine, use Python's notation in its errors and results."""
     if inspect.iscoroutinefunction(call):
 
         @wraps(call)
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
             __tracebackhide__ = True
             try:
-                return in_python(await call(*args, **kwargs))
+                return speak_python(await call(*args, **kwargs))
             except HloscopeError as error:
-                failed = in_python(error)
+                failed = speak_python(error)
                 if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
                     raise
             raise _shorten(failed) from None
@@ -62,9 +62,9 @@ def front_door(call: Callable[P, T]) -> Callable[P, T]:
         __tracebackhide__ = True
         try:
             check_call(call, args, kwargs)
-            return in_python(call(*args, **kwargs))
+            return speak_python(call(*args, **kwargs))
         except (HloscopeError, KeyboardInterrupt) as error:
-            failed = in_python(error)
+            failed = speak_python(error)
             if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
                 raise
         raise _shorten(failed) from None
@@ -72,28 +72,28 @@ def front_door(call: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def in_python(result: T) -> T:
+def speak_python(result: T) -> T:
     """A result or an error with its messages in Python's notation; an error is changed in place."""
-    return _converted(result)  # type: ignore[no-any-return]
+    return _convert_messages(result)  # type: ignore[no-any-return]
 
 
-def _converted(result: Any) -> Any:
+def _convert_messages(result: Any) -> Any:
     if isinstance(result, Message):
         return result if result == result.python else result.python
     if isinstance(result, HloscopeError):
         result.speak_python()
         return result
     if isinstance(result, tuple):
-        members = [_converted(each) for each in result]
+        members = [_convert_messages(each) for each in result]
         same = all(new is old for new, old in zip(members, result, strict=True))
-        return result if same else _with_members(result, members)
+        return result if same else _replace_members(result, members)
     if not is_dataclass(result) or isinstance(result, type):
         return result
     changed = {}
     for field in fields(result):
-        if field.init and field.name not in _WITHOUT_MESSAGES:
+        if field.init and field.name not in _FIELDS_WITHOUT_MESSAGES:
             old = getattr(result, field.name)
-            new = _converted(old)
+            new = _convert_messages(old)
             if new is not old:
                 changed[field.name] = new
     if not changed:
@@ -102,7 +102,7 @@ def _converted(result: Any) -> Any:
     return result._remembered_by(made) if hasattr(result, "_remembered_by") else made
 
 
-def _with_members(value: tuple[Any, ...], members: list[Any]) -> Any:
+def _replace_members(value: tuple[Any, ...], members: list[Any]) -> Any:
     """A tuple of the same type, with the attributes that such a type has in addition to its members."""
     made = tuple.__new__(type(value), members)
     vars(made).update(vars(value)) if hasattr(value, "__dict__") else None
@@ -110,7 +110,7 @@ def _with_members(value: tuple[Any, ...], members: list[Any]) -> Any:
 
 
 def _shorten(error: BaseException) -> BaseException:
-    """An error without the frames that it passed, its causes, and JAX's note on frames that it left out."""
+    """An error without its frames, its causes, and JAX's note on omitted frames."""
     error.__context__ = None
     notes = getattr(error, "__notes__", None)
     if notes:
@@ -131,7 +131,7 @@ def check_call(call: Callable[..., Any], given: Sequence[Any], named: Mapping[st
         WrongCallError: An argument is missing, given twice, or one too many.
     """
     own = list(inspect.signature(call).parameters.values())
-    name, count = _name_of(call), len(given)
+    name, count = _find_call_name(call), len(given)
     if own and own[0].name in ("self", "cls"):
         own, count = own[1:], count - 1
     kinds = {known.kind for known in own}
@@ -139,7 +139,7 @@ def check_call(call: Callable[..., Any], given: Sequence[Any], named: Mapping[st
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         check_keywords(named, [known.name for known in own if known.kind in _BY_NAME], name)
     if inspect.Parameter.VAR_POSITIONAL not in kinds and count > len(positional):
-        raise _too_many(name, count, positional, own)
+        raise _make_position_error(name, count, positional, own)
     twice = next((known for known in positional[:count] if known in named), None)
     if twice is not None:
         raise WrongCallError(f"{name} got {twice} twice", fix="pass it once")
@@ -148,20 +148,20 @@ def check_call(call: Callable[..., Any], given: Sequence[Any], named: Mapping[st
     if missing:
         shown = (known.name if known.kind in _POSITIONAL else f"{known.name}=…" for known in needed)
         more = ", …" if len(own) > len(needed) else ""
-        fix = _WITHOUT.get(name, f"write {name}({', '.join(shown)}{more})")
+        fix = _MISSING_ARGUMENT_FIXES.get(name, f"write {name}({', '.join(shown)}{more})")
         raise WrongCallError(f"{name} needs {' and '.join(missing)}", fix=fix)
 
 
 def check_keywords(given: Mapping[str, Any], known: Sequence[str], taker: str) -> None:
-    """Refuses keywords that there are not.
+    """Refuses unknown keywords.
 
     Args:
         given: The arguments by name.
-        known: The keywords that there are.
-        taker: What takes them, for messages.
+        known: The known keywords.
+        taker: The name of the function, for messages.
 
     Raises:
-        UnknownKeywordError: One of them is none.
+        UnknownKeywordError: A keyword is unknown.
     """
     for name in given:
         if name not in known:
@@ -171,14 +171,16 @@ def check_keywords(given: Mapping[str, Any], known: Sequence[str], taker: str) -
             )
 
 
-def _name_of(call: Callable[..., Any]) -> str:
-    """What the user calls it; of an object that is called itself its class."""
+def _find_call_name(call: Callable[..., Any]) -> str:
+    """The user's name for a function; for a callable object, that of its class."""
     name = call.__name__
     return call.__qualname__.partition(".")[0].lower() if name.startswith("__") else name
 
 
-def _too_many(name: str, count: int, positional: Sequence[str], own: Sequence[inspect.Parameter]) -> WrongCallError:
-    """That more is given by position than there are positions."""
+def _make_position_error(
+    name: str, count: int, positional: Sequence[str], own: Sequence[inspect.Parameter]
+) -> WrongCallError:
+    """The error for too many positional arguments."""
     keywords = [known.name for known in own if known.kind is inspect.Parameter.KEYWORD_ONLY]
     by_name = [f"{keyword}=…" for keyword in ("mesh",) * ("mesh" in keywords) or keywords]
     rest = f"by name: {', '.join(by_name[:_MOST_SHOWN])}"
@@ -190,18 +192,18 @@ def _too_many(name: str, count: int, positional: Sequence[str], own: Sequence[in
     return WrongCallError(f"{name} takes {takes} by position, but got {count} arguments", fix=fix)
 
 
-# ---- conversion of values given in Python; a value that is not clear is refused with one message that names it
+# ---- conversion of values given in Python; an invalid value is refused with one message that names it
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
-"""What `repr` says of objects that is another thing in every run."""
+"""The part of an object's `repr` that differs in every run."""
 _LONGEST_SHOWN = 60
 _SPAN = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SIZE = re.compile(r"(?P<count>\d+(?:\.\d*)?)\s*(?P<unit>[kmgt]?)(?P<binary>i?)b?", re.IGNORECASE)
 
 
-def shown(value: object) -> str:
-    """A value for messages: on one line, short, and without an address, which is another one in every run."""
+def format_value(value: object) -> str:
+    """A value for messages: on one line, short, and without an address, which differs in every run."""
     try:
         text = " ".join(repr(value).split())
     except Exception:
@@ -214,24 +216,24 @@ def refuse(name: str, kind: str, value: object, example: str) -> NoReturn:
     """Refuses a value.
 
     Args:
-        name: What the user calls it.
-        kind: What it must be: `a whole number`.
-        value: What it is.
-        example: What to write.
+        name: The user's name for it.
+        kind: The required kind, such as `a whole number`.
+        value: The value.
+        example: A valid example.
 
     Raises:
         NotationError: Always.
     """
-    raise NotationError(f"{name} must be {kind}, not {shown(value)}", fix=f"write {example}")
+    raise NotationError(f"{name} must be {kind}, not {format_value(value)}", fix=f"write {example}")
 
 
 def has_value(value: object) -> bool:
-    """Whether anything is given: neither None nor something empty."""
+    """Returns whether a value is given: neither None nor empty."""
     return value is not None and not (isinstance(value, str | tuple | list | Mapping) and not value)
 
 
 def integer(value: object) -> int | None:
-    """A whole number, of Python's or NumPy's; None for anything else, truth values included."""
+    """A whole number of Python or NumPy; None for anything else, including booleans."""
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return None
     try:
@@ -244,7 +246,7 @@ def whole(name: str, value: object, *, least: int = 0, example: str | None = Non
     """A whole number.
 
     Raises:
-        NotationError: It is none, or smaller than `least`.
+        NotationError: It is not a whole number, or is smaller than `least`.
     """
     found = integer(value)
     if found is None:
@@ -258,7 +260,7 @@ def number(name: str, value: object, *, example: str) -> float:
     """A finite number.
 
     Raises:
-        NotationError: It is none.
+        NotationError: It is not a finite number.
     """
     try:
         found = float(value) if not isinstance(value, str | bytes | bool) else math.nan  # type: ignore[arg-type]
@@ -275,13 +277,13 @@ def seconds(name: str, value: object, *, example: str) -> float:
     Raises:
         NotationError: It is neither, or negative.
     """
-    found = span(value)
+    found = parse_span(value)
     if found is None or found < 0:
         refuse(name, "a number of seconds", value, example)
     return found
 
 
-def span(value: object) -> float | None:
+def parse_span(value: object) -> float | None:
     """Seconds of a span such as `30s`, `5m` or `2h`, or of a number; None for anything else."""
     match = _SPAN.fullmatch(value.strip()) if isinstance(value, str) else None
     try:
@@ -290,7 +292,7 @@ def span(value: object) -> float | None:
         return None
 
 
-def capacity(text: object) -> int | None:
+def parse_capacity(text: object) -> int | None:
     """Bytes of a size such as `4GiB` or `500MB`, or of a whole number; None for anything else."""
     match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
@@ -305,7 +307,7 @@ def size(name: str, value: object, *, example: str) -> int:
     Raises:
         NotationError: It is neither, or negative.
     """
-    found = capacity(value)
+    found = parse_capacity(value)
     if found is None:
         refuse(name, "a number of bytes or a size such as 4GiB", value, example)
     return whole(name, found)
@@ -315,13 +317,13 @@ def text(name: str, value: object, *, example: str) -> str:
     """Text.
 
     Raises:
-        NotationError: It is none.
+        NotationError: It is not text.
     """
     return value if isinstance(value, str) else refuse(name, "text", value, example)
 
 
 def texts(name: str, value: object, *, example: str) -> tuple[str, ...]:
-    """One text or several; none of them for None.
+    """One or several texts; empty for None.
 
     Raises:
         NotationError: It is neither text nor a list of texts.
@@ -339,7 +341,7 @@ def path(name: str, value: object, *, example: str) -> Path | None:
     """A path; None for None.
 
     Raises:
-        NotationError: It is neither.
+        NotationError: It is neither a path nor None.
     """
     if value is None:
         return None
@@ -351,30 +353,30 @@ def named_path(name: str, value: object, *, example: str) -> Path:
     """A path.
 
     Raises:
-        NotationError: It is none.
+        NotationError: It is not a path.
     """
     return path(name, value, example=example) or refuse(name, "a path", value, example)
 
 
 def choice(name: str, value: object, known: Iterable[str]) -> str:
-    """One of some words.
+    """One of the known words.
 
     Raises:
-        NotationError: It is none of them.
+        NotationError: It is not one of them.
     """
     choices = [str(word) for word in known]
     if isinstance(value, str) and value in choices:
         return value
     said = f"it is one of {', '.join(choices)}"
     near = did_you_mean(value, choices, said) if isinstance(value, str) else said
-    raise NotationError(f"{name} cannot be {shown(value)}", fix=near)
+    raise NotationError(f"{name} cannot be {format_value(value)}", fix=near)
 
 
 def mapping(name: str, value: object, *, example: str) -> dict[str, Any]:
-    """A table by name; an empty one for None.
+    """A dict by name; empty for None.
 
     Raises:
-        NotationError: It is none.
+        NotationError: It is not a dict with names as keys.
     """
     if value is None:
         return {}
@@ -387,23 +389,27 @@ def counts(name: str, value: object, *, least: int, what: str, example: str) -> 
     """Whole numbers by name.
 
     Args:
-        name: What the user calls it.
-        value: The table.
-        least: The smallest number that there may be.
-        what: What it maps, for messages: `axis names to sizes`.
-        example: What to write.
+        name: The user's name for it.
+        value: The mapping.
+        least: The smallest valid number.
+        what: The keys and values, for messages: `axis names to sizes`.
+        example: A valid example.
 
     Raises:
-        NotationError: It is no such table.
+        NotationError: It is not such a mapping.
     """
     if not isinstance(value, Mapping):
-        raise NotationError(f"{name} must map {what}, not {shown(value)}", fix=f"write {example}")
+        raise NotationError(f"{name} must map {what}, not {format_value(value)}", fix=f"write {example}")
     found: dict[str, int] = {}
     for key, each in value.items():
         size = integer(each)
         is_name = isinstance(key, str) and bool(key.strip())
         if not is_name or size is None or size < least:
-            entry = f"the size of {shown(key)} is {shown(each)}" if is_name else f"{shown(key)} is not a name"
+            entry = (
+                f"the size of {format_value(key)} is {format_value(each)}"
+                if is_name
+                else f"{format_value(key)} is not a name"
+            )
             raise NotationError(
                 f"{name} must map {what}, but {entry}",
                 why=f"a name is text that is not empty, and a size is a whole number of {least} or more",

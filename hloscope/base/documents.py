@@ -147,7 +147,7 @@ def encode_document(document: object) -> str:
     """A document as JSON on one line; infinity is the string `inf`."""
     import msgspec
 
-    found = msgspec.to_builtins(document, enc_hook=text_of)
+    found = msgspec.to_builtins(document, enc_hook=encode_text)
     layout = _find_layout(type(document))  # type: ignore[arg-type]
     if layout is not None:
         rows: dict[str, dict[str, tuple[int, Any]]] = {table.name: {} for table in find_tables(type(document))}
@@ -204,7 +204,7 @@ def read_document(kind: type[_Document], found: object, *, name: str, key: str, 
 
 
 _TWO_PLACES = re.compile(r" - at `\$(?P<inner>[^`]*)` - at `(?P<outer>[^`]*)`")
-"""The error for a list with methods of its own, which is read separately."""
+"""The two positions in an error about a list with methods of its own, which is read separately."""
 
 
 def _replace_by_rows(data: Any, layout: _TableLayout, rows: Mapping[str, dict[str, tuple[int, Any]]]) -> Any:
@@ -262,11 +262,11 @@ class _TableRows:
         return table[number]
 
 
-def text_of(value: object) -> str | float:
-    """What documents and caches hold in place of a value that msgspec does not know: a message's command-line words."""
+def encode_text(value: object) -> str | float:
+    """The text that documents and caches store for a value unknown to msgspec; of a message, the command-line words."""
     if isinstance(value, Message):
         return str(value.command_line)
-    if isinstance(value, str | float):  # of a subclass, such as numpy's
+    if isinstance(value, str | float):  # an instance of a subclass, such as numpy's
         return str.__str__(value) if isinstance(value, str) else float(value)
     if not isinstance(value, TextValue):
         raise NotImplementedError(f"no document holds a {type(value).__name__}")
@@ -280,7 +280,7 @@ def _decode_text(kind: type, value: object) -> object:
         try:
             return kind(msgspec.convert(value, kind.__orig_bases__[0], dec_hook=_decode_text))  # type: ignore[attr-defined]
         except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from None  # to which msgspec adds where the list stands
+            raise ValueError(str(error)) from None  # msgspec adds the position of the list
     if not issubclass(kind, TextValue) or not isinstance(value, str):
         raise TypeError(f"Expected the text of {kind.__name__}, got {value!r}")
     return kind(value)

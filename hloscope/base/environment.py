@@ -19,7 +19,7 @@ _FILES = (
 )
 _SCRIPTS = ("hloscope", "ipython", "jupyter[\\w-]*", "pytest", "py.test")
 _OWN_ROOMS = "api|app|cli|compile|compiler|program|pytest_plugin|verification"
-"""The rooms that call user code; `api`, `compiler` and `program` are those of 0.2, which texts of its time name."""
+"""The rooms that call user code; `api`, `compiler` and `program` are those of 0.2, which older texts name."""
 _LAUNCHER = re.compile(
     r"^<frozen (?:runpy|importlib)"
     rf"|(?:^|/)hloscope/(?:{_OWN_ROOMS})/[\w/]+\.py$"
@@ -31,7 +31,7 @@ _LAUNCHER = re.compile(
 
 @lru_cache(maxsize=4096)
 def is_launcher(file: str) -> bool:
-    """Returns whether code in a file only starts the user's: no code of the user's is outside of it on a stack."""
+    """Returns whether code in a file only starts the user's code, which is never further out on a stack."""
     return _LAUNCHER.search(file.replace("\\", "/")) is not None
 
 
@@ -52,7 +52,7 @@ _FILE_OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]\w+\.py$|^<ipython-input-(?P
 
 
 def find_cell(file: str) -> str | None:
-    """The cell of a file, when it last ran: `In[44]`; None for any other file, and if unknown."""
+    """The cell of a file, by its last run: `In[44]`; None for any other file, and if unknown."""
     found = _FILE_OF_CELL.search(file)
     if found is None:
         return None

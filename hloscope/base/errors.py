@@ -67,13 +67,13 @@ def placeholder(name: str) -> Either:
     return Either(name, name)
 
 
-class _Word(NamedTuple):
-    """What tells an option in Python from its flag on the command line.
+class _PythonForm(NamedTuple):
+    """The form of an option in Python, and its differences from the flag on the command line.
 
     Attributes:
         keyword: The keyword in Python.
-        value: For a switch, the value that the keyword is given in Python.
-        pair: What separates the two numbers of a tuple on the command line.
+        value: For a switch, the value of the keyword in Python.
+        pair: The separator between the two numbers of a tuple on the command line.
         is_span: Whether seconds are written as a span, such as `5m`.
         is_argument: Whether the command line takes the value by position, without a flag.
     """
@@ -86,29 +86,29 @@ class _Word(NamedTuple):
 
 
 OPTIONS = {
-    "against-single-device": _Word("against_single_device", True),
-    "all": _Word("everything", True),
-    "allow-writes": _Word("allow_writes", True),
-    "arg": _Word("args"),
-    "beside": _Word("beside", True),
-    "chip-override": _Word("chip_overrides"),
-    "collective": _Word("collective", is_argument=True),
-    "compiler-option": _Word("compiler_options"),
-    "dim": _Word("dims"),
-    "kernel-cost": _Word("kernel_costs"),
-    "range": _Word("ranges", pair=":"),
-    "strict": _Word("strict", True),
-    "timeout": _Word("timeout_s"),
-    "try": _Word("try_s", is_span=True),
+    "against-single-device": _PythonForm("against_single_device", True),
+    "all": _PythonForm("everything", True),
+    "allow-writes": _PythonForm("allow_writes", True),
+    "arg": _PythonForm("args"),
+    "beside": _PythonForm("beside", True),
+    "chip-override": _PythonForm("chip_overrides"),
+    "collective": _PythonForm("collective", is_argument=True),
+    "compiler-option": _PythonForm("compiler_options"),
+    "dim": _PythonForm("dims"),
+    "kernel-cost": _PythonForm("kernel_costs"),
+    "range": _PythonForm("ranges", pair=":"),
+    "strict": _PythonForm("strict", True),
+    "timeout": _PythonForm("timeout_s"),
+    "try": _PythonForm("try_s", is_span=True),
 }
-"""Options with another keyword than their flag, or whose values are written in a way of their own; tests compare all
-options that messages name with the commands and the functions.
+"""Options whose keyword differs from their flag, or whose values have a special form; tests compare all options that
+messages name with the commands and the functions.
 """
 
 
-def word_of(name: str) -> _Word:
-    """An option in Python, by its flag without dashes, or by the name of the argument."""
-    return OPTIONS.get(name) or _Word(name.replace("-", "_"))
+def find_python_form(name: str) -> _PythonForm:
+    """The Python form of an option, by its flag without dashes, or by the name of the argument."""
+    return OPTIONS.get(name) or _PythonForm(name.replace("-", "_"))
 
 
 _FUNCTIONS = {"accept": "hloscope.accept()", "rules": "hloscope.rules.pages()"}
@@ -131,23 +131,23 @@ class Option:
     @property
     def command_line(self) -> str:
         """`--mesh X=4,Y=2`; a list repeats the flag."""
-        word, flag = word_of(self.name), f"--{self.name}"
+        word, flag = find_python_form(self.name), f"--{self.name}"
         if self.value is None:
             return flag
         if word.is_argument:
-            return _on_command_line(self.value, word)
+            return _format_for_shell(self.value, word)
         values = self.value if isinstance(self.value, list) else [self.value]
         if self.name == "arg" and isinstance(self.value, tuple):
             values = [str(each) if isinstance(each, Mapping) else each for each in self.value]
-        return " ".join(f"{flag} {_on_command_line(each, word)}" for each in values)
+        return " ".join(f"{flag} {_format_for_shell(each, word)}" for each in values)
 
     @property
     def python(self) -> str:
         """`mesh={"X": 4, "Y": 2}`."""
-        word = word_of(self.name)
+        word = find_python_form(self.name)
         value = word.value if self.value is None else self.value
         keyword = "kwargs" if self.name == "arg" and isinstance(value, Mapping) else word.keyword
-        return keyword if value is None else f"{keyword}={_in_python(value)}"
+        return keyword if value is None else f"{keyword}={_format_for_python(value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Command:
     def command_line(self) -> str:
         """`hloscope accept step --only all-gather@X`."""
         arguments = (
-            each.command_line if isinstance(each, Option) else _on_command_line(each) for each in self.arguments
+            each.command_line if isinstance(each, Option) else _format_for_shell(each) for each in self.arguments
         )
         return " ".join(("hloscope", self.name, *arguments))
 
@@ -180,7 +180,7 @@ class Command:
         function = f"hloscope.{self.name.replace('-', '_')}"
         if not self.arguments:
             return _FUNCTIONS.get(self.name, function)
-        arguments = (each.python if isinstance(each, Option) else _in_python(each) for each in self.arguments)
+        arguments = (each.python if isinstance(each, Option) else _format_for_python(each) for each in self.arguments)
         return f"{function}({', '.join(arguments)})"
 
 
@@ -227,7 +227,7 @@ class Message(str):
 
 
 def say(*parts: str | Part) -> Message:
-    """A message made of text, other messages and typed parts, in the notation of `speaking`."""
+    """A message made of text, other messages and typed parts, in the notation of `use_notation`."""
     flat: list[str | Part] = []
     for part in parts:
         flat.extend(part.parts if isinstance(part, Message) else [part])
@@ -254,7 +254,7 @@ def on_one_line(message: str) -> str:
     return say(*parts)
 
 
-def indented(message: str, columns: int) -> str:
+def indent(message: str, columns: int) -> str:
     """A message whose lines after the first are indented."""
     if not isinstance(message, Message):
         return f"\n{' ' * columns}".join(message.strip().splitlines())
@@ -279,8 +279,8 @@ def mark(text: str, *parts: Part) -> Message:
 
 
 @contextmanager
-def speaking(notation: Notation) -> Iterator[None]:
-    """Has `say` render messages in a notation, for reports that are printed at once."""
+def use_notation(notation: Notation) -> Iterator[None]:
+    """Makes `say` render messages in a notation within the block, for reports that are printed at once."""
     token = _CURRENT.set(notation)
     try:
         yield
@@ -292,41 +292,45 @@ def _render(part: Part, notation: Notation) -> str:
     return part.python if notation is Notation.PYTHON else part.command_line
 
 
-def _on_command_line(value: Any, word: _Word = _Word("")) -> str:  # noqa: B008 (a constant)
+def _format_for_shell(value: Any, word: _PythonForm = _PythonForm("")) -> str:  # noqa: B008 (a constant)
     """A value as a shell takes it."""
     if isinstance(value, Either):
         return value.command_line
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={_on_command_line(each, word)}" for name, each in value.items())
+        return ",".join(f"{name}={_format_for_shell(each, word)}" for name, each in value.items())
     if isinstance(value, tuple):
-        return word.pair.join(_on_command_line(each, word) for each in value)
+        return word.pair.join(_format_for_shell(each, word) for each in value)
     if isinstance(value, str):
         return f'"{value}"' if "'" in value and not set('"$`\\!') & set(value) else shlex.quote(value)
     if word.is_span:
         return next(f"{value // seconds:g}{unit}" for unit, seconds in _SPANS if not value % seconds or seconds == 1)
-    return _number(value)
+    return _format_number(value)
 
 
-def _in_python(value: Any) -> str:
+def _format_for_python(value: Any) -> str:
     """A value as a Python expression."""
     if isinstance(value, Either):
         return value.python
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_in_python(name)}: {_in_python(each)}" for name, each in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{_format_for_python(name)}: {_format_for_python(each)}" for name, each in value.items())
+            + "}"
+        )
     if isinstance(value, tuple):
-        return f"({', '.join(map(_in_python, value))}{',' if len(value) == 1 else ''})"
+        return f"({', '.join(map(_format_for_python, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, list):
-        return f"[{', '.join(map(_in_python, value))}]"
-    return f'"{value}"' if isinstance(value, str) else _number(value)
+        return f"[{', '.join(map(_format_for_python, value))}]"
+    return f'"{value}"' if isinstance(value, str) else _format_number(value)
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 FULL = "full"
-"""The value of `HLOSCOPE_TRACEBACK` with which tracebacks are whole."""
+"""The value of `HLOSCOPE_TRACEBACK` for complete tracebacks."""
 
 EXIT_OK = 0
 EXIT_BROKEN = 1
@@ -336,13 +340,13 @@ EXIT_INTERRUPTED = 130
 
 
 class _ShortInNotebooks(Exception):  # noqa: N818 (no error of its own)
-    """An exception of which a notebook shows the user's own frames alone."""
+    """An exception for which a notebook shows only the user's own frames."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows, which asks for it by this name."""
+        """The traceback that IPython shows; it calls the method by this name."""
         trace = self.__traceback__
         if os.environ.get("HLOSCOPE_TRACEBACK") != FULL:
-            trace = _without_own_frames(trace)
+            trace = _remove_own_frames(trace)
         shell = import_module("IPython").get_ipython()
         lines: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, trace, tb_offset=1)
         return lines
@@ -352,7 +356,7 @@ class HloscopeError(_ShortInNotebooks):
     """Base class of errors caused by the input or the machine, which the user can fix.
 
     Attributes:
-        what: What is wrong, as a lower-case sentence without a full stop.
+        what: The problem, as a lower-case sentence without a full stop.
         where: The place, such as `file.hlo:12:7` or `model.py:31 in forward`; None if there is none.
         why: The reason; messages of JAX and other libraries are kept verbatim.
         fix: How to fix it.
@@ -361,7 +365,7 @@ class HloscopeError(_ShortInNotebooks):
 
     exit_code = EXIT_COULD_NOT_RUN
     heading = "error: "
-    """What its text begins with; nothing in Python, which says the name of its class there."""
+    """The beginning of its text; empty in Python, which prints the name of the class there."""
 
     def __init__(
         self,
@@ -396,7 +400,7 @@ class HloscopeError(_ShortInNotebooks):
         self.args = (str(self), *self.args[1:])
 
     def message(self) -> Message:
-        """Its whole text, for a result to hold."""
+        """Its whole text, to be stored in a result."""
         lines = [say(self.heading, self.what)]
         if self.where:
             lines.append(say(f"  --> {self.where}"))
@@ -404,7 +408,7 @@ class HloscopeError(_ShortInNotebooks):
             lines.extend(say("   | ", line) for line in self.excerpt.splitlines())
         for label, text in (("why", self.why), ("fix", self.fix)):
             if text:
-                lines.append(say(f"   = {label}: ", indented(text, 7 + len(label))))
+                lines.append(say(f"   = {label}: ", indent(text, 7 + len(label))))
         return join("\n", lines)
 
     def __str__(self) -> str:
@@ -421,7 +425,7 @@ class ImportedTwiceError(TargetError):
 
 
 class ProfileError(HloscopeError):
-    """A profile cannot be read, or belongs to another program than it is compared with."""
+    """A profile cannot be read, or belongs to a different program than the one that it is compared with."""
 
 
 class NotationError(HloscopeError):
@@ -433,7 +437,7 @@ class MeshError(HloscopeError):
 
 
 class DeviceCountError(MeshError):
-    """A program needs another number of simulated devices than there are.
+    """A program needs a different number of simulated devices than there are.
 
     Attributes:
         needed: Number of devices that it needs.
@@ -479,7 +483,7 @@ class TimeLimitError(HloscopeError):
     """An operation exceeded its time limit.
 
     Attributes:
-        doing: What was being done, such as `compiling step for v5e:2x4`.
+        doing: The operation, such as `compiling step for v5e:2x4`.
         limit_s: The time limit in seconds.
         waited_s: Seconds of that spent waiting for compiles of other processes.
     """
@@ -530,22 +534,22 @@ class HloParseError(HloscopeError):
 
 
 def is_own_file(path: str) -> bool:
-    """Whether code is hloscope's own."""
+    """Returns whether code is hloscope's own."""
     return path.startswith(_OWN)
 
 
-def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+def _remove_own_frames(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of hloscope's own files."""
     if trace is None:
         return None
-    rest = _without_own_frames(trace.tb_next)
+    rest = _remove_own_frames(trace.tb_next)
     if is_own_file(trace.tb_frame.f_code.co_filename):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def _error_again(kind: type[HloscopeError], args: tuple[Any, ...], state: dict[str, Any]) -> HloscopeError:
-    """An error that comes from another process, whatever its class is made from."""
+    """Restores an error from another process, whatever the arguments of its class are."""
     error = kind.__new__(kind)
     error.args = args
     error.__dict__.update(state)
@@ -573,14 +577,14 @@ def describe_exception(error: BaseException) -> str:
 def did_you_mean(
     word: str, known: Iterable[str], otherwise: str | None = None, *, most: int = 1, cutoff: float = 0.6
 ) -> str | None:
-    """The fix for a name that is not known: the names nearest to it, else `otherwise`.
+    """The fix for an unknown name: the names nearest to it, or else `otherwise`.
 
     Args:
-        word: What was written.
-        known: What could have been.
-        otherwise: The fix where nothing is near.
-        most: How many names are offered.
-        cutoff: How near is near, from 0 to 1, as `difflib.get_close_matches` counts.
+        word: The unknown name.
+        known: The known names.
+        otherwise: The fix if no name is near.
+        most: Maximum number of names to offer.
+        cutoff: The minimum similarity, from 0 to 1, as for `difflib.get_close_matches`.
     """
     from difflib import get_close_matches
 
@@ -589,23 +593,23 @@ def did_you_mean(
 
 
 class Helpful:
-    """What says, asked for an attribute that it does not have, which one was likely meant."""
+    """A class whose error for a missing attribute names the one that was likely meant."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            raise no_attribute(f"{type(self).__name__!r} object", name, dir(type(self)))
+            raise make_attribute_error(f"{type(self).__name__!r} object", name, dir(type(self)))
 
 
-def no_attribute(holder: str, name: str, known: Iterable[str]) -> AttributeError:
-    """The error for an attribute that there is not; it has no object, lest Python adds a guess of its own.
+def make_attribute_error(holder: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for a missing attribute; it has no object, so that Python does not add its own guess.
 
     Args:
-        holder: What does not have it.
-        name: The attribute.
-        known: Those that there are.
+        holder: The object or module without it, in words.
+        name: The missing attribute.
+        known: The existing attributes.
     """
     said = f"{holder} has no attribute {name!r}"
     if not name.startswith("_"):
@@ -617,13 +621,13 @@ def no_attribute(holder: str, name: str, known: Iterable[str]) -> AttributeError
     return AttributeError(said, name=name)
 
 
-def place_in(text: str, position: int) -> tuple[int, int, str]:
+def find_line_and_column(text: str, position: int) -> tuple[int, int, str]:
     """1-based line and column of an offset in a text, and that line; a line ends at a line feed."""
     start, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
     return text.count("\n", 0, start) + 1, position - start + 1, text[start : len(text) if end < 0 else end]
 
 
-def caret_excerpt(line_text: str, column: int, width: int = 100) -> str:
+def format_excerpt(line_text: str, column: int, width: int = 100) -> str:
     """Lays out one source line with a caret under `column` (1-based), cut to `width` characters around it."""
     start = max(0, min(column - 1 - width // 2, len(line_text) - width))
     shown = line_text[start : start + width].replace("\t", " ").rstrip("\r\n")

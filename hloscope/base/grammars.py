@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "grammars", _PACKAGE.parent / "grammars")
 
 
-def grammar_text(name: str) -> str:
+def read_grammar(name: str) -> str:
     """Returns the text of `grammars/<name>.lark`.
 
     Args:

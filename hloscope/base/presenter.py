@@ -1,8 +1,8 @@
 """The presenter: renders results, and answers those of their methods that need rooms above the results.
 
-Results are records of the lowest rooms, and what renders, selects or prices them is far above. `hloscope/__init__.py`
-registers who does. Importing any module of the package runs it first, so a result that is unpickled in a fresh process
-has its presenter too.
+Results are records of the lowest rooms, but the code that renders, selects or prices them is far above.
+`hloscope/__init__.py` registers it. Importing any module of the package runs it first, so a result that is unpickled in
+a fresh process has its presenter too.
 """
 
 from __future__ import annotations

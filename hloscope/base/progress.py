@@ -111,7 +111,7 @@ class _NotebookLine:
         display: Any = import_module("IPython.display").display
         while not ended.is_set():
             text = {"text/plain": f"hloscope: {self._stage}, {time.monotonic() - self._begun:.0f} s"}
-            with suppress(Exception):  # a display that fails is no reason to fail
+            with suppress(Exception):  # the failure of a display is no reason to fail
                 if self._handle is None:
                     self._handle = display(text, raw=True, display_id=True)
                 else:

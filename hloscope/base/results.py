@@ -23,8 +23,8 @@ _Key = TypeVar("_Key")
 _MOST_LETTERS, _MOST_ITEMS = 240, 3
 
 
-def one_line(text: str) -> str:
-    """A text as `repr` has it: on one line, and cut where it is long, but for its last letter."""
+def shorten_to_line(text: str) -> str:
+    """A text for `repr`, on one line; a long one is shortened before its last letter."""
     line = " ".join(text.split())
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 2]}…{line[-1]}"
 
@@ -38,7 +38,7 @@ def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key,
 
 
 class FixedTable(dict[str, Any]):
-    """A table of a result: a dict that stays as it is, equal to any other with the same contents."""
+    """A table of a result: an immutable dict, equal to any other with the same contents."""
 
     __slots__ = ()
 
@@ -53,15 +53,15 @@ class FixedTable(dict[str, Any]):
 
 
 def fix_tables(result: object, *names: str) -> None:
-    """Makes tables of a result that is being made such as stay as they are."""
+    """Makes the tables of a new result immutable."""
     for name in names:
         object.__setattr__(result, name, FixedTable(getattr(result, name)))
 
 
 class Fixed:
-    """A frozen dataclass that says so, whatever is assigned: Python's own fails over other names than its fields'.
+    """A frozen dataclass with a clear error for any assignment: Python's own fails for names other than its fields.
 
-    The methods that `dataclass` makes know the class without slots that it replaces.
+    The methods that `dataclass` generates refer to the class without slots that it replaces.
     """
 
     __slots__ = ()
@@ -69,20 +69,20 @@ class Fixed:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__setattr__" in vars(cls):
-            cls.__setattr__ = _assigned  # type: ignore[method-assign]
-            cls.__delattr__ = _deleted  # type: ignore[method-assign]
+            cls.__setattr__ = _refuse_assignment  # type: ignore[method-assign]
+            cls.__delattr__ = _refuse_deletion  # type: ignore[method-assign]
 
 
-def _assigned(_: object, name: str, __: object) -> NoReturn:
+def _refuse_assignment(_: object, name: str, __: object) -> NoReturn:
     raise FrozenInstanceError(f"cannot assign to {name!r}: results stay as they are")
 
 
-def _deleted(_: object, name: str) -> NoReturn:
+def _refuse_deletion(_: object, name: str) -> NoReturn:
     raise FrozenInstanceError(f"cannot delete {name!r}: results stay as they are")
 
 
 class Brief(Fixed, Helpful):
-    """A part of a result that is one line as `repr`: what it says beside its defaults, and nothing inside out."""
+    """A part of a result with a `repr` of one line: the fields that differ from their defaults, with short values."""
 
     __slots__ = ()
 
@@ -91,18 +91,18 @@ class Brief(Fixed, Helpful):
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
             if value is not None and value != each.default and value not in ((), {}):
-                said.append(f"{each.name}={_brief(value)}")
-        return one_line(f"{type(self).__name__}({', '.join(said)})")
+                said.append(f"{each.name}={_format_briefly(value)}")
+        return shorten_to_line(f"{type(self).__name__}({', '.join(said)})")
 
 
-def _brief(value: object) -> str:
+def _format_briefly(value: object) -> str:
     """A value in a few words."""
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, tuple):
-        items = [_brief(each) for each in value[:_MOST_ITEMS]]
+        items = [_format_briefly(each) for each in value[:_MOST_ITEMS]]
         more = [f"… {len(value):,} in all"] if len(value) > _MOST_ITEMS else []
         return f"({', '.join([*items, *more])}{',' if len(value) == 1 else ''})"
     return " ".join(repr(value).split())
@@ -119,7 +119,7 @@ class Shown(Fixed, Helpful):
         raise NotImplementedError
 
     def _rendered(self) -> object:
-        """What the formats of its subject are given."""
+        """The object that the formats of its subject render."""
         return self
 
     @front_door
@@ -182,9 +182,9 @@ class Shown(Fixed, Helpful):
         return self.report().rstrip("\n")
 
     def _repr_html_(self) -> str | None:
-        """The result for a notebook as HTML; None where it is shown as Markdown."""
+        """The result as HTML for a notebook; None if it is shown as Markdown."""
         return presenter().fragment(self)
 
     def _repr_markdown_(self) -> str:
-        """The report in Markdown; where it has none, as text in a block."""
+        """The report in Markdown, or as text in a block if it has no Markdown."""
         return presenter().markdown(self)

@@ -4,7 +4,7 @@ Everything here can be recreated, so that no problem with the cache is an error:
 be read, or differs from what was written, counts as missing. `HLOSCOPE_CACHE_DIR` names another folder than the
 user's cache directory; `HLOSCOPE_CACHE_SIZE` limits its size; `HLOSCOPE_CACHE=0` disables it. Everything
 else in the folder stays: only a file with the name and the first bytes of an entry is ever removed. A missing entry
-may be in `hloscope.base.store`.
+may be in the shared cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hloscope.base.calls import capacity
+from hloscope.base.calls import parse_capacity
 from hloscope.base.errors import HloscopeError, NotationError, did_you_mean
 
 # ---- the second level of the cache: entries that several machines share, at any address that fsspec can read
@@ -129,7 +129,7 @@ class RemoteStore:
         found: T | None = None
         try:
             found = _run_within(_LONGEST_S, lambda: ask(*self._opened()))
-        except Exception as error:  # whatever a file system of anybody's raises
+        except Exception as error:  # any error of any file system
             if writing:
                 self._cannot_be_written(_describe_error(error))
             elif not isinstance(error, FileNotFoundError):
@@ -161,7 +161,7 @@ class RemoteStore:
                 path.touch(exist_ok=False)
         except FileExistsError:
             return False
-        except OSError:  # the others find out for themselves
+        except OSError:  # the other processes find out for themselves
             pass
         return True
 
@@ -294,8 +294,8 @@ def _describe_error(error: BaseException) -> str:
 
 
 MOST_BYTES = 1 << 30
-"""All entries together, unless `HLOSCOPE_CACHE_SIZE` says otherwise; beyond it those that were not used for the longest
-time go.
+"""The size limit of all entries together, unless `HLOSCOPE_CACHE_SIZE` sets another; beyond it, the entries unused for
+the longest time are removed.
 """
 COMPILE = "compile"
 """The kind of an entry with the compiler's output for a program."""
@@ -435,7 +435,7 @@ def _find_user_folder() -> Path | None:
 
 def _read_most_bytes() -> int:
     text = os.environ.get("HLOSCOPE_CACHE_SIZE", "").strip()
-    found = capacity(text) if text else MOST_BYTES
+    found = parse_capacity(text) if text else MOST_BYTES
     if found is None:
         raise NotationError(f"HLOSCOPE_CACHE_SIZE={text!r} is not a size", fix="write it as 512MiB, 2GB or 10GiB")
     return found

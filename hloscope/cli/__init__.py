@@ -31,7 +31,7 @@ _COMMANDS = {
 }
 _OF_PROGRAMS = ("price", "timeline", "graph", "compare", "measure", "explain", "suggest", "shardings", "verify")
 _HOMES = {**dict.fromkeys(_OF_PROGRAMS, "programs"), "merge-reports": "check"}
-"""The modules of commands that share one; any other has its own, where it is `command`."""
+"""The modules of commands that share one; any other command is `command` in its own module."""
 
 
 class _LazyGroup(click.Group):
@@ -75,7 +75,7 @@ def main() -> None:
     """Runs the command line; the console script's entry point."""
     try:
         sys.exit(group(prog_name="hloscope"))
-    except OSError as error:  # of what click itself writes
+    except OSError as error:  # from click's own output
         from hloscope.base.errors import EXIT_COULD_NOT_RUN
 
         click.echo(f"error: standard output cannot be written to\n   = why: {error.strerror}", err=True)

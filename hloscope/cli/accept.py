@@ -1,4 +1,4 @@
-"""`hloscope accept`: baselines as the targets are now, change by change where somebody is there to be asked."""
+"""`hloscope accept`: writes the current baselines of targets, and on a terminal asks about each change."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ def command(names: tuple[str, ...], accept_in_ci: bool, debug: bool, **options: 
 
     On a terminal each change is shown, and you are asked about it. Review the diff of the files, then commit them.
     """
-    running.print_text(lambda: _accepted(names, accept_in_ci, **options), debug=debug)
+    running.print_text(lambda: _accept_targets(names, accept_in_ci, **options), debug=debug)
 
 
-def _accepted(
+def _accept_targets(
     names: tuple[str, ...], in_ci: bool, *, only: tuple[str, ...], all_of_them: bool, beside: bool, **options: Any
 ) -> tuple[str, int]:
-    """What became of each baseline, in words; the exit code, 2 where a target could not be analyzed."""
+    """The result for each baseline as text, and the exit code, 2 if a target could not be analyzed."""
     from hloscope.app.accepting import accept_project, refuse_to_accept
     from hloscope.app.config import find_project
-    from hloscope.app.jobs import over_targets
+    from hloscope.app.jobs import run_over_targets
 
     refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or pass --accept-in-ci")
-    asks = None if all_of_them or only or not _somebody_is_there() else _Asking()
+    asks = None if all_of_them or only or not _is_interactive() else _Prompt()
     config = options.pop("config")
     project = find_project(Path.cwd(), named=None if config is None else Path(config))
-    how = targets.how_to_run(options)
-    done = over_targets(
-        accept_project, project, names, door=targets.front_door(), **how, only=only, beside=beside, asks=asks
+    how = targets.make_run_options(options)
+    done = run_over_targets(
+        accept_project, project, names, door=targets.make_front_door(), **how, only=only, beside=beside, asks=asks
     )
     failed = any(accepted.error is not None for accepted in done)
-    text = "\n".join(_line(accepted, project.root) for accepted in done)
+    text = "\n".join(_format_line(accepted, project.root) for accepted in done)
     return text, EXIT_COULD_NOT_RUN if failed else EXIT_OK
 
 
-def _somebody_is_there() -> bool:
+def _is_interactive() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-class _Asking:
-    """Shows the changes of one baseline after the other on stderr, and asks which of them are accepted."""
+class _Prompt:
+    """Shows the changes of each baseline on stderr, and asks which of them to accept."""
 
     def __call__(self, proposed: Proposed) -> Answer:
-        """The changes that are accepted; those of one name are one question."""
+        """Asks about the changes of a baseline, with one question for all changes of the same key."""
         from hloscope.analysis.totals import collate
         from hloscope.app.accepting import Answer
         from hloscope.report.checks import format_judgement
@@ -108,12 +108,12 @@ class _Asking:
             if answer in "artq":
                 return answer
             if answer == "s":
-                for line in (line for change in changes for line in _details(change)):
+                for line in (line for change in changes for line in _list_details(change)):
                     running.say(f"      {line}")
 
 
-def _details(change: RowChange) -> list[str]:
-    """Where a change is, why it moves, and the lines of the baseline that it takes away and adds."""
+def _list_details(change: RowChange) -> list[str]:
+    """The source and the reason of a change, and the lines of the baseline that it removes and adds."""
     from hloscope.judge.baseline_files import format_row
 
     lines = [f"--> {change.source}"] if change.source else []
@@ -122,7 +122,7 @@ def _details(change: RowChange) -> list[str]:
     return [*lines, *(f"+ {format_row(row)}" for row in change.after)]
 
 
-def _line(accepted: Accepted, root: Path) -> str:
+def _format_line(accepted: Accepted, root: Path) -> str:
     if accepted.error is not None:
         return f"{accepted.name}: could not run\n{accepted.error}"
     if accepted.path is None:

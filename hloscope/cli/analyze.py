@@ -1,4 +1,4 @@
-"""`hloscope analyze`: what a program moves, or each module in a folder of dumps."""
+"""`hloscope analyze`: the communication of a program, or of each module in a folder of dumps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from hloscope.base.calls import capacity
+from hloscope.base.calls import parse_capacity
 from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
 from hloscope.base.progress import StageDisplay, show_progress
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
 from hloscope.cli.options import (
+    combine_options,
     fail_on_option,
     group_by_option,
     jobs_option,
@@ -24,7 +25,6 @@ from hloscope.cli.options import (
     source_option,
     source_root_option,
     target_options,
-    together,
 )
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ Examples
 """
 
 
-_OF_ALL = ("text", "json")
-_NAMED = 5
+_FORMATS_OF_ALL = ("text", "json")
+_MOST_NAMED = 5
 
 
 class _Capacity(click.ParamType):  # type: ignore[type-arg]
@@ -67,23 +67,23 @@ class _Capacity(click.ParamType):  # type: ignore[type-arg]
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
-        found = capacity(value)
+        """The size in bytes."""
+        found = parse_capacity(value)
         return self.fail(f"{value!r} is not a memory size: write 4GiB or 500MB", param, ctx) if found is None else found
 
 
-def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
-    broken = running.failing(found.findings, options["fail_on"])
+def _choose_exit_code(found: Analysis, options: dict[str, Any]) -> int:
+    broken = running.find_failing(found.findings, options["fail_on"])
     if not broken:
         return EXIT_OK
-    if running.rules_failed(broken):
+    if running.report_failed_rules(broken):
         return EXIT_COULD_NOT_RUN
     count = pluralize(len(broken), "finding")
     running.say(f"failed: {count} at or above --fail-on {options['fail_on']}: {broken[0].message}")
     return EXIT_BROKEN
 
 
-_folder_options = together(
+_folder_options = combine_options(
     click.option("--only", metavar="NAME", help="For a folder of dumps: the module with this name, number or file."),
     click.option(
         "--memory",
@@ -111,10 +111,10 @@ _folder_options = together(
     help="List every collective and every finding individually; for a folder of dumps, analyze every module.",
 )
 @source_option
-@running.reports("analysis", _exit_code)
+@running.reports("analysis", _choose_exit_code)
 def command(target: str, **options: Any) -> Result[Analysis]:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
-    request = targets.request_of(target, options, only=options["only"], helpers=targets.helpers())
+    request = targets.make_request(target, options, only=options["only"], helpers=targets.find_own_helpers())
     if request.is_folder:
         return _find_in_folder(request, options)
     _refuse_options_of_folders(target, options)
@@ -127,10 +127,10 @@ def command(target: str, **options: Any) -> Result[Analysis]:
 
 
 def _refuse_options_of_folders(target: str, options: dict[str, Any]) -> None:
-    """Refuses, for a target that is no folder, options that only a folder can obey.
+    """Refuses options of folders for any other target.
 
     Raises:
-        TargetError: One is given.
+        TargetError: Such an option is given.
     """
     for name in ("only", "memory", "jobs"):
         if options[name]:
@@ -139,12 +139,12 @@ def _refuse_options_of_folders(target: str, options: dict[str, Any]) -> None:
 
 
 def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysis]:
-    """The analysis of the largest module in a folder, or of the one that is named, below a list of all of them.
+    """The analysis of the largest module in a folder, or of the named one, after a list of all modules.
 
-    With `--all` every module is reported as it is done, and the command ends here.
+    With `--all`, every module is reported as soon as it is done, and the command ends here.
 
     Raises:
-        HloscopeError: There is no such module, it cannot be read, or options do not go together.
+        HloscopeError: There is no such module, it cannot be read, or options contradict each other.
     """
     from hloscope.app.analyses import find_analysis
     from hloscope.app.dumps import HowToAnalyze
@@ -152,7 +152,7 @@ def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysi
 
     if options["everything"]:
         dump = read_dump(request.target)
-        _all(dump, HowToAnalyze(judging=request.judging, facts=request.facts_of_text()), options)
+        _report_all(dump, HowToAnalyze(judging=request.judging, facts=request.facts_of_text()), options)
     for name in ("memory", "jobs"):
         if options[name]:
             raise TargetError(f"--{name} requires --all", fix="leave it out, or analyze every module: --all")
@@ -171,19 +171,21 @@ def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysi
         raise
 
 
-def _all(dump: Dump, how: HowToAnalyze, options: dict[str, Any]) -> NoReturn:
-    """Reports every module as it is done, and ends the command."""
+def _report_all(dump: Dump, how: HowToAnalyze, options: dict[str, Any]) -> NoReturn:
+    """Reports every module as soon as it is done, and ends the command."""
     from hloscope.app.dumps import analyze_all
 
     params = click.get_current_context().params
     form, output = params["format_name"], params["output"]
     if options["only"] is not None:
         raise TargetError("--only and --all exclude each other", fix="leave one of them out")
-    if form not in _OF_ALL:
-        raise TargetError(f"--format {form} reports on one module only", fix=f"with --all, use {' or '.join(_OF_ALL)}")
+    if form not in _FORMATS_OF_ALL:
+        raise TargetError(
+            f"--format {form} reports on one module only", fix=f"with --all, use {' or '.join(_FORMATS_OF_ALL)}"
+        )
     results: list[DumpedResult] = []
     begun = time.monotonic()
-    with show_progress() as stage, _report(output, stage) as write:
+    with show_progress() as stage, _open_report(output, stage) as write:
         rows = _Rows(dump, write, output) if form == "text" else _Documents(write)
         stage(f"analyzing {pluralize(len(dump.modules), 'module')}")
         try:
@@ -193,11 +195,11 @@ def _all(dump: Dump, how: HowToAnalyze, options: dict[str, Any]) -> NoReturn:
                 stage(f"{len(results)} of {len(dump.modules)} modules analyzed")
         finally:
             rows.end(results, time.monotonic() - begun)
-    raise SystemExit(_exit_code_of_all(results, options["fail_on"]))
+    raise SystemExit(_choose_exit_code_of_all(results, options["fail_on"]))
 
 
 class _Documents:
-    """A document on each line."""
+    """A report with the JSON document of one module on each line."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -210,16 +212,16 @@ class _Documents:
         self._write(encode_document(make_module_document(result)))
 
     def end(self, results: list[DumpedResult], seconds: float) -> None:
-        """Nothing: what is written is whole at any time."""
+        """Does nothing, because the report is complete at any time."""
 
 
 class _Rows:
-    """A row for each module, below a headline and above a summary."""
+    """A report with a headline, a row for each module, and a summary."""
 
     def __init__(self, dump: Dump, write: Callable[[str], None], output: str | None) -> None:
         from hloscope.report.dumps import Rows
 
-        self._write, self._canvas, self._dump = write, running.canvas(output), dump
+        self._write, self._canvas, self._dump = write, running.make_canvas(output), dump
         self._rows = Rows.of(dump, self._canvas.width)
         self._draw(self._rows.render_head(dump))
 
@@ -228,7 +230,7 @@ class _Rows:
         self._draw([self._rows.render_row(result)])
 
     def end(self, results: list[DumpedResult], seconds: float) -> None:
-        """Writes what there is in all."""
+        """Writes the summary."""
         from hloscope.report.dumps import render_summary
 
         self._draw(render_summary(self._dump, results, seconds))
@@ -240,8 +242,8 @@ class _Rows:
 
 
 @contextmanager
-def _report(output: str | None, stage: StageDisplay) -> Iterator[Callable[[str], None]]:
-    """Writes to the report what is to be read at once, line by line.
+def _open_report(output: str | None, stage: StageDisplay) -> Iterator[Callable[[str], None]]:
+    """Opens the report, and yields a function that writes a line of it at once.
 
     Raises:
         HloscopeError: The report cannot be written.
@@ -261,20 +263,20 @@ def _report(output: str | None, stage: StageDisplay) -> Iterator[Callable[[str],
         raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
 
 
-def _exit_code_of_all(results: list[DumpedResult], fail_on: str | None) -> int:
+def _choose_exit_code_of_all(results: list[DumpedResult], fail_on: str | None) -> int:
     unread = [result.module.file for result in results if result.analysis is None]
     if unread:
-        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
-        named = ", ".join(unread[:_NAMED]) + more
+        more = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+        named = ", ".join(unread[:_MOST_NAMED]) + more
         running.say(f"error: {len(unread)} of {pluralize(len(results), 'module')} could not be analyzed: {named}")
         return EXIT_COULD_NOT_RUN
     broken = [
         finding
         for result in results
         if result.analysis is not None
-        for finding in running.failing(result.analysis.findings, fail_on)
+        for finding in running.find_failing(result.analysis.findings, fail_on)
     ]
     if not broken:
         return EXIT_OK
     running.say(f"failed: {pluralize(len(broken), 'finding')} at or above --fail-on {fail_on}: {broken[0].message}")
-    return EXIT_COULD_NOT_RUN if running.rules_failed(broken) else EXIT_BROKEN
+    return EXIT_COULD_NOT_RUN if running.report_failed_rules(broken) else EXIT_BROKEN

@@ -1,4 +1,4 @@
-"""`hloscope check`: every target against its contract and its baseline."""
+"""`hloscope check`: checks every target against its contract and its baseline."""
 
 from __future__ import annotations
 
@@ -44,17 +44,19 @@ not be analyzed.
 """
 
 
-def check_exit_code(report: CheckReport, _options: object) -> int:
-    """130 after Ctrl-C, 2 when a target could not be analyzed or a rule failed, 1 when one is not as expected."""
+def choose_check_exit_code(report: CheckReport, _options: object) -> int:
+    """The exit code: 130 after Ctrl-C, 2 if a target could not be analyzed or a rule failed, 1 if a target failed."""
     if report.interrupted:
         return EXIT_INTERRUPTED
-    if report.not_run or running.rules_failed(finding for checked in report.checks for finding in checked.findings):
+    if report.not_run or running.report_failed_rules(
+        finding for checked in report.checks for finding in checked.findings
+    ):
         return EXIT_COULD_NOT_RUN
     return EXIT_BROKEN if report.failed else EXIT_OK
 
 
-def _format_and_file(text: str) -> tuple[str, str]:
-    """`sarif=hloscope.sarif`, as its two parts.
+def _parse_format_and_file(text: str) -> tuple[str, str]:
+    """Parses `sarif=hloscope.sarif` into the format and the file.
 
     Raises:
         NotationError: There is no such format, or no file of that name can be written.
@@ -77,16 +79,16 @@ def check_files(also: tuple[str, ...]) -> None:
     """Refuses files and formats that cannot be written, before anything is compiled.
 
     Raises:
-        NotationError: There is one.
+        NotationError: A file or a format cannot be written.
     """
     for text in also:
-        _format_and_file(text)
+        _parse_format_and_file(text)
 
 
 def write_also(report: CheckReport, options: dict[str, Any]) -> None:
-    """Writes the other formats, when the report itself is safe."""
+    """Writes the other formats, after the report itself."""
     for text in options["also"]:
-        format_name, path = _format_and_file(text)
+        format_name, path = _parse_format_and_file(text)
         running.write_formatted("check", format_name, report, path)
 
 
@@ -117,53 +119,53 @@ changes_option: Decorator = click.option(
 @strict_option
 @changes_option
 @limit_option
-@running.reports("check", check_exit_code, then=write_also)
+@running.reports("check", choose_check_exit_code, then=write_also)
 def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, **options: Any) -> CheckReport:
     """Check the named targets, or all, against their contracts and baselines."""
     check_files(also)
     try:
-        return _checked(names, strict, options)
+        return _check_targets(names, strict, options)
     except HloscopeError as error:
-        return report_of_error(error, also)
+        return make_error_report(error, also)
 
 
-def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
-    """The report; where the check is interrupted, with what was known by then."""
-    from hloscope.app.checking import check_project, opened_project, report_of_project, with_unfinished
-    from hloscope.app.jobs import Shard, over_targets
+def _check_targets(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
+    """The report of a check; if it is interrupted, with the targets that were checked by then."""
+    from hloscope.app.checking import add_unfinished, check_project, make_project_report, open_project
+    from hloscope.app.jobs import Shard, run_over_targets
 
     config, shard = options.pop("config"), options.pop("shard")
     shard = None if shard is None else Shard.read(shard)
-    with running.stdout_kept_for_the_report():  # plug-ins are code of the project's own
-        project = opened_project(None if config is None else Path(config))
+    with running.reserve_stdout():  # plug-ins are the project's own code
+        project = open_project(None if config is None else Path(config))
     known: dict[str, Checked] = {}
 
     def line(checked: Checked) -> str:
         known[checked.name] = checked
-        return _line(checked)
+        return _format_line(checked)
 
     try:
-        with running.ended_like_ctrl_c():
-            checks = over_targets(
+        with running.interrupt_on_sigterm():
+            checks = run_over_targets(
                 check_project,
                 project,
                 names,
-                door=targets.front_door(),
-                **targets.how_to_run(options),
+                door=targets.make_front_door(),
+                **targets.make_run_options(options),
                 changes=options["changes"],
                 shard=shard,
                 line=line,
             )
     except KeyboardInterrupt:
-        checks = with_unfinished(project, names, known, shard=shard)
-        return replace(report_of_project(project, checks, names, shard=shard, strict=strict), interrupted=True)
-    if (words := _sources(checks)) is not None:
+        checks = add_unfinished(project, names, known, shard=shard)
+        return replace(make_project_report(project, checks, names, shard=shard, strict=strict), interrupted=True)
+    if (words := _describe_sources(checks)) is not None:
         running.say(words)
-    return report_of_project(project, checks, names, shard=shard, strict=strict)
+    return make_project_report(project, checks, names, shard=shard, strict=strict)
 
 
-def _sources(checks: tuple[Checked, ...]) -> str | None:
-    """`38 of 40 compiles came from the cache, 12 of them from the shared one`; None where none was needed."""
+def _describe_sources(checks: tuple[Checked, ...]) -> str | None:
+    """`38 of 40 compiles came from the cache, 12 of them from the shared one`; None if nothing was compiled."""
     sources = Counter(checked.compile_from for checked in checks if checked.compile_from is not None)
     shared, known = sources["shared cache"], sources["cache"] + sources["shared cache"]
     if not sources.total():
@@ -172,8 +174,8 @@ def _sources(checks: tuple[Checked, ...]) -> str | None:
     return f"{found}, {shared} of them from the shared one" if shared else found
 
 
-def _line(checked: Checked) -> str:
-    """`ok      block  12.3 s`."""
+def _format_line(checked: Checked) -> str:
+    """The line of a target: `ok      block  12.3 s`."""
     from hloscope.report.checks import list_asides
 
     mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
@@ -181,11 +183,11 @@ def _line(checked: Checked) -> str:
     return "  ".join((*parts, *list_asides(checked)))
 
 
-def report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
-    """The report of a check that could not begin, such as over a mistake in the targets file; as text the error itself.
+def make_error_report(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
+    """The report of a check that could not begin, for example because of a mistake in the targets file.
 
     Raises:
-        HloscopeError: The error, where the report is text.
+        HloscopeError: The error itself, if the report is text.
     """
     from hloscope.judge.checks import make_failed_check
     from hloscope.report.checks import CheckReport
@@ -215,15 +217,15 @@ one that could not be analyzed.
 @also_option
 @strict_option
 @changes_option
-@running.reports("check", check_exit_code, then=write_also)
+@running.reports("check", choose_check_exit_code, then=write_also)
 def merge_reports(files: tuple[str, ...], also: tuple[str, ...], config: str | None, **options: Any) -> CheckReport:
     """Merge the JSON reports of a sharded check, and judge them like a single run."""
     check_files(also)
-    from hloscope.app.checking import merged, opened_project
+    from hloscope.app.checking import merge_report_files, open_project
 
     try:
-        with running.stdout_kept_for_the_report():
-            project = opened_project(None if config is None else Path(config))
-            return merged(project, files, **options)
+        with running.reserve_stdout():
+            project = open_project(None if config is None else Path(config))
+            return merge_report_files(project, files, **options)
     except HloscopeError as error:
-        return report_of_error(error, also)
+        return make_error_report(error, also)

@@ -1,4 +1,4 @@
-"""`hloscope diff`: what changed between two programs, judged as a check judges a program and its baseline."""
+"""`hloscope diff`: the changes between two programs, judged as a check judges a program against its baseline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Examples
 """
 
 
-def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
+def _choose_exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
     fail_on = options["fail_on"]
     if fail_on is None or not report.fails(fail_on, at_least_ok=options["at_least_ok"]):
         return EXIT_OK
@@ -70,7 +70,7 @@ FAIL_ON_HELP = (
 @project_options
 @target_options()
 @source_option
-@running.reports("difference", _exit_code)
+@running.reports("difference", _choose_exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
     """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""
     from hloscope.app.diffing import find_difference
@@ -84,9 +84,9 @@ def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
         )
     return find_difference(
         programs,
-        _target_config(options),
+        _make_target_config(options),
         facts={},
-        door=targets.front_door(),
+        door=targets.make_front_door(),
         base=options["base"],
         config=None if options["config"] is None else Path(options["config"]),
         cached=not options["no_cache"],
@@ -95,11 +95,11 @@ def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
     )
 
 
-def _target_config(options: dict[str, Any]) -> TargetConfig:
+def _make_target_config(options: dict[str, Any]) -> TargetConfig:
     """The options of the command line as a target of the targets file."""
     from hloscope.app.config import TargetConfig
 
-    facts = targets.facts_of(options)
+    facts = targets.parse_facts(options)
     said = {option.name: getattr(facts, option.name) for option in OPTIONS if option.flags or option.name == "kwargs"}
     given = {name: value for name, value in said.items() if value is not None and value != {}}
     return TargetConfig(name="", slices=(given.pop("slice", None),), options=given)

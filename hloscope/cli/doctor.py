@@ -1,4 +1,4 @@
-"""`hloscope doctor`: what is installed here, and what of it works."""
+"""`hloscope doctor`: reports what is installed here, and whether it works."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from hloscope.report.checkups import Checkup
 
 
-def _exit_code(found: tuple[Checkup, ...], _options: object) -> int:
+def _choose_exit_code(found: tuple[Checkup, ...], _options: object) -> int:
     return EXIT_COULD_NOT_RUN if any(checkup.works is False for checkup in found) else EXIT_OK
 
 
 @click.command()
-@running.reports("checkups", _exit_code)
+@running.reports("checkups", _choose_exit_code)
 def command() -> tuple[Checkup, ...]:
     """Report versions, the TPU compiler, JAX's private parts, the cache and the workers, and which of these work."""
     from hloscope.app.doctor import doctor
 
-    with running.stdout_kept_for_the_report():
+    with running.reserve_stdout():
         return doctor()

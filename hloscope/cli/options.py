@@ -1,4 +1,4 @@
-"""The options that several commands share: how a program is named and compiled, and where its report goes."""
+"""The options that several commands share: those of a program and its compile, and those of the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hloscope.base.calls import span
+from hloscope.base.calls import parse_span
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
 from hloscope.report.formats import list_formats
 from hloscope.report.renderer import GROUPINGS
@@ -22,8 +22,8 @@ class Span(click.ParamType):  # type: ignore[type-arg]
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
-        seconds = span(value)
+        """The time in seconds."""
+        seconds = parse_span(value)
         if seconds is None:
             self.fail(f"{value!r} is not a time span: write 30s, 5m or 2h", param, ctx)
         if not seconds:
@@ -31,8 +31,8 @@ class Span(click.ParamType):  # type: ignore[type-arg]
         return seconds
 
 
-def together(*options: Decorator) -> Decorator:
-    """Several options as one decorator, in the order that `--help` shows them."""
+def combine_options(*options: Decorator) -> Decorator:
+    """Combines options into one decorator, in the order of `--help`."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -43,11 +43,11 @@ def together(*options: Decorator) -> Decorator:
 
 
 def target_option(name: str, help_text: str = "") -> Decorator:
-    """One of the options that say what to compile.
+    """An option of a program or its compile.
 
     Args:
         name: Its name in `hloscope.compile.target`.
-        help_text: What it means in this command, where that is something else.
+        help_text: Its meaning in this command, if it differs.
     """
     option = OPTIONS_BY_NAME[name]
     kind: dict[str, Any] = {"type": click.FloatRange(min=0)} if option.seconds else {}
@@ -62,12 +62,14 @@ def target_option(name: str, help_text: str = "") -> Decorator:
 
 
 def target_options(*, without: tuple[str, ...] = ()) -> Decorator:
-    """The options that say what to compile and for which slice, in the order that `--help` shows them.
+    """The options of a program, its compile and its slice, in the order of `--help`.
 
     Args:
-        without: Names of options that the command spells in its own way.
+        without: Names of options that the command defines itself.
     """
-    return together(*(target_option(option.name) for option in OPTIONS if option.flags and option.name not in without))
+    return combine_options(
+        *(target_option(option.name) for option in OPTIONS if option.flags and option.name not in without)
+    )
 
 
 debug_option: Decorator = click.option("--debug", is_flag=True, help="Show tracebacks.")
@@ -83,7 +85,7 @@ config_option: Decorator = click.option(
     "--config", metavar="FILE", help="The targets file. [default: the nearest one, searching upward]"
 )
 
-project_options = together(
+project_options = combine_options(
     config_option,
     click.option("--no-cache", is_flag=True, help="Compile everything anew, and cache nothing."),
 )
@@ -105,17 +107,17 @@ limit_option = target_option(
     "timeout_s",
     "Stop a target that sets no limit of its own after this long, import and tracing included; 0 means no limit.",
 )
-"""`--timeout` of a command that has several targets."""
+"""`--timeout` of a command with several targets."""
 
 
 def report_options(subject: str, *, output: str = "FILE") -> Decorator:
     """`--format`, `-o` and `--debug`.
 
     Args:
-        subject: What is reported, whose formats are those of `hloscope.report.formats.FORMATS`.
-        output: What `-o` names.
+        subject: The kind of report, whose formats are in `hloscope.report.formats.FORMATS`.
+        output: The meaning of `-o`, for its help.
     """
-    return together(
+    return combine_options(
         click.option(
             "--format",
             "format_name",
@@ -130,7 +132,7 @@ def report_options(subject: str, *, output: str = "FILE") -> Decorator:
 
 
 LISTING = ("group_by", "everything", "source")
-"""Options that say what a report lists and how: `--group-by`, `--all` and `--no-source`."""
+"""Options for the contents of a report: `--group-by`, `--all` and `--no-source`."""
 
 group_by_option: Decorator = click.option(
     "--group-by",
@@ -157,7 +159,7 @@ def fail_on_option(*, default: str | None = None) -> Decorator:
     )
 
 
-rule_options = together(
+rule_options = combine_options(
     click.option("--select", multiple=True, metavar="RULE", help="Run only this rule. Repeats. [default: all]"),
     click.option("--ignore", multiple=True, metavar="RULE", help="Do not run this rule. Repeats."),
     click.option(

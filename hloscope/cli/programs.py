@@ -1,4 +1,4 @@
-"""Commands that ask one thing of one program: each declares its options and makes one request."""
+"""Commands with one question about one program: each declares its options and makes one request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hloscope.base.outputs import check_report_file
 from hloscope.cli import running, targets
 from hloscope.cli.options import (
     Span,
+    combine_options,
     executor_option,
     fail_on_option,
     jobs_option,
     source_root_option,
     target_options,
-    together,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ https://ui.perfetto.dev opens the trace, XProf and TensorBoard the folder.
 @running.reports("timeline", writes_to="FILE, or for xplane into a folder")
 def timeline(target: str, **options: Any) -> Result[Timeline]:
     """Predict the timeline of one step of TARGET: compute, transfers and waits. A loop is one body with a count."""
-    request = targets.request_of(target, options)
+    request = targets.make_request(target, options)
     from hloscope.app.analyses import find_timeline
 
     return find_timeline(request)
@@ -79,7 +79,7 @@ Examples
 @running.reports("graph")
 def graph(target: str, computation: str | None, around: str | None, hops: int | None, **options: Any) -> Any:
     """Write TARGET's instructions as a graph, with times, bytes and axes, and the critical path marked."""
-    request = targets.request_of(target, options, helpers=targets.helpers())
+    request = targets.make_request(target, options, helpers=targets.find_own_helpers())
     from hloscope.app.analyses import find_graph
 
     return find_graph(request, computation=computation, around=around, hops=hops)
@@ -94,8 +94,8 @@ Examples
 """
 
 
-def _price_exit_code(priced: Priced, _options: object) -> int:
-    """2 when the program could not be compiled for one of the slices."""
+def _choose_price_exit_code(priced: Priced, _options: object) -> int:
+    """The exit code: 2 if the program could not be compiled for one of the slices."""
     from hloscope.model import Analysis
 
     return EXIT_OK if all(isinstance(priced_for, Analysis) for priced_for in priced) else EXIT_COULD_NOT_RUN
@@ -113,10 +113,10 @@ def _price_exit_code(priced: Priced, _options: object) -> int:
 )
 @target_options(without=("slice",))
 @executor_option
-@running.reports("prices", _price_exit_code)
+@running.reports("prices", _choose_price_exit_code)
 def price(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Result[Prices]:
     """Predict how long one step of TARGET takes on each slice: compute, and exposed communication."""
-    request = targets.request_of(target, {**options, "slice": slices[0]})
+    request = targets.make_request(target, {**options, "slice": slices[0]})
     from hloscope.app.pricing import find_prices
 
     return find_prices(request, slices, executor)
@@ -138,7 +138,7 @@ explains why.
 @running.reports("shardings")
 def shardings(target: str, draw: bool, **options: Any) -> Result[ShardingTable]:
     """Show the shardings of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
-    request = targets.request_of(target, options)
+    request = targets.make_request(target, options)
     from hloscope.app.analyses import find_shardings
 
     return find_shardings(request, subject="drawn_shardings" if draw else "shardings")
@@ -162,7 +162,7 @@ Examples
 _ALL = "all"
 
 
-_try_options = together(
+_try_options = combine_options(
     click.option(
         "--try",
         "try_s",
@@ -191,7 +191,7 @@ def explain(
     """
     if no_try and try_s is not None:
         raise click.UsageError("--try and --no-try contradict each other: pass only one of them.")
-    request = targets.request_of(target, options, helpers=targets.helpers())
+    request = targets.make_request(target, options, helpers=targets.find_own_helpers())
     from hloscope.app.explaining import Trying, find_explanations
 
     named, trying = None if collective == _ALL else collective, Trying(wanted=not no_try, seconds=try_s)
@@ -211,7 +211,7 @@ Examples
       --candidates 200
 """
 
-_search_options = together(
+_search_options = combine_options(
     click.option(
         "--keep", multiple=True, metavar="NAME", help="Leave this argument's sharding as it is: W, 'params*'. Repeats."
     ),
@@ -257,7 +257,7 @@ def suggest(
 
     Every suggestion is compiled and priced.
     """
-    request = targets.request_of(target, options)
+    request = targets.make_request(target, options)
     from hloscope.app.suggesting import Searching, find_suggestions
 
     as_given = ("keep", "free", "fix_mesh", "candidates", "seed")
@@ -276,7 +276,7 @@ Examples
 
 
 def _write_calibration(found: CompareDocument, options: dict[str, Any]) -> None:
-    """What the profile says of the chip, where that is asked for."""
+    """Writes the chip's figures according to the profile, if requested."""
     if options["save"] is None:
         return
     from hloscope.measurement.fitting import render_calibration_file
@@ -307,7 +307,7 @@ def compare(
     Without TARGET, the programs stored in the profile itself are priced.
     """
     check_report_file(save)
-    request = targets.request_of(target, options)
+    request = targets.make_request(target, options)
     from hloscope.app.comparing import find_comparison
 
     return find_comparison(request, profile, only=only)
@@ -346,7 +346,7 @@ def measure(target: str, on: str, runs: int, save: Path | None, **options: Any) 
     """Run TARGET on random arguments under JAX's profiler, and compare the measured times with the prediction."""
     from hloscope.app.comparing import find_measurement
 
-    return find_measurement(targets.request_of(target, options, ahead=False), on=on, runs=runs, folder=save)
+    return find_measurement(targets.make_request(target, options, ahead=False), on=on, runs=runs, folder=save)
 
 
 _VERIFY_EPILOG = """\b
@@ -363,7 +363,7 @@ Examples
 """
 
 
-def _verify_exit_code(found: Verification, options: dict[str, Any]) -> int:
+def _choose_verify_exit_code(found: Verification, options: dict[str, Any]) -> int:
     return EXIT_BROKEN if found.fails(options["fail_on"], strict=options["strict"]) else EXIT_OK
 
 
@@ -414,16 +414,16 @@ def _verify_exit_code(found: Verification, options: dict[str, Any]) -> int:
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave out this finding. Repeats.")
 @click.option("--strict", is_flag=True, help="Exit 1 when a verdict has exceptions, such as untested inputs.")
 @fail_on_option(default="error")
-@running.reports("verification", _verify_exit_code)
+@running.reports("verification", _choose_verify_exit_code)
 def verify(target: str, reference: str, **options: Any) -> Result[Verification]:
     """Check TARGET against REF: numbers on random inputs, structure of the outputs, and communication."""
-    request, reference = targets.request_of(target, options), targets.named(reference, {"slice": None})
+    request, reference = targets.make_request(target, options), targets.resolve_name(reference, {"slice": None})
     from hloscope.app.verifying import find_verification
 
-    return find_verification(request, reference, _settings(options), ignore=options["ignore"])
+    return find_verification(request, reference, _make_settings(options), ignore=options["ignore"])
 
 
-def _settings(options: dict[str, Any]) -> Settings:
+def _make_settings(options: dict[str, Any]) -> Settings:
     from hloscope.compile.notation import parse_dims
     from hloscope.verification.job import Settings, parse_range
 

@@ -1,4 +1,4 @@
-"""`hloscope record`: the user's own command line, watched."""
+"""`hloscope record`: runs the user's own command line, and records the programs that JAX compiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hloscope.base.calls import capacity
+from hloscope.base.calls import parse_capacity
 from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.base.progress import show_progress
 from hloscope.base.units import pluralize
@@ -27,15 +27,15 @@ Examples
   hloscope record --slice v6e:4x4 --save programs/ --format json \\
       -o programs.json -- my-console-script
 """
-_UNSAID = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_types", "dcn", "slice")
+_OMITTED_OPTIONS = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_types", "dcn", "slice")
 
 
-def _exit_code(found: Recording, options: dict[str, Any]) -> int:
-    """0 if there is a report, however the script ended; with `--fail-on`, the verdict over all its programs."""
+def _choose_exit_code(found: Recording, options: dict[str, Any]) -> int:
+    """The exit code: 0 if there is a report, however the script ended; with `--fail-on`, the verdict on programs."""
     if options["fail_on"] is None:
         return EXIT_OK
     broken = found.broken(options["fail_on"])
-    if broken and not running.rules_failed(broken):
+    if broken and not running.report_failed_rules(broken):
         count = pluralize(len(broken), "finding")
         running.say(f"failed: {count} at or above --fail-on {options['fail_on']}: {broken[0].message}")
         return EXIT_BROKEN
@@ -51,11 +51,11 @@ def _leave(found: Recording, options: dict[str, Any]) -> None:
     if are_threads_left():
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(_exit_code(found, options))
+        os._exit(_choose_exit_code(found, options))
 
 
-def _bytes(_context: object, _option: object, text: str) -> int:
-    found = capacity(text)
+def _parse_bytes(_context: object, _option: object, text: str) -> int:
+    found = parse_capacity(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is not a size: write 64MB, 512MiB or 1GB")
     return found
@@ -82,7 +82,7 @@ def _bytes(_context: object, _option: object, text: str) -> int:
     "run_below_bytes",
     default="64MB",
     show_default=True,
-    callback=_bytes,
+    callback=_parse_bytes,
     metavar="SIZE",
     help="Execute programs whose arguments and results are smaller than this.",
 )
@@ -96,10 +96,10 @@ def _bytes(_context: object, _option: object, text: str) -> int:
 )
 @click.option("--allow-writes", is_flag=True, help="Let the script write files even though its values are not real.")
 @click.option("--save", metavar="DIR", help="Write each analyzed program to DIR, as HLO and as JSON.")
-@target_options(without=_UNSAID)
+@target_options(without=_OMITTED_OPTIONS)
 @rule_options
 @fail_on_option()
-@running.reports("recording", _exit_code, then=_leave)
+@running.reports("recording", _choose_exit_code, then=_leave)
 def command(command: tuple[str, ...], **options: Any) -> Recording:
     """Run a Python script unmodified, and analyze every program that JAX compiles in it for a TPU slice.
 
@@ -109,9 +109,9 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
     from hloscope.app.recording import DEFAULT_SLICE, Chosen, RecordingRequest, parse_recorded_slice, record_script
     from hloscope.compile.recording.scripts import Limits, marked_output
 
-    judging = targets.judging_of({**options, "source_root": None})
+    judging = targets.make_judging({**options, "source_root": None})
     options["slice"] = options["slice"] or DEFAULT_SLICE
-    facts = targets.prepared_facts(options)
+    facts = targets.prepare_facts(options)
     parse_recorded_slice(facts)
     request = RecordingRequest(
         command=command,
@@ -127,7 +127,7 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
         save=None if options["save"] is None else Path(options["save"]),
     )
     with (
-        running.stdout_kept_for_the_report(),
+        running.reserve_stdout(),
         os.fdopen(os.dup(2), "w", errors="replace") as stderr,
         show_progress() as stage,
     ):

@@ -1,4 +1,4 @@
-"""`hloscope rules`: what is looked for, the page of each rule, and the cases of rules that others bring."""
+"""`hloscope rules`: the list of rules, the page of each rule, and the cases of plug-ins' rules."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def _answer(name: str | None, test: bool) -> tuple[str, int]:
     from hloscope.app.config import load_project_plugins
 
     if test:
-        return _tested(name)
+        return _test_rules(name)
     load_project_plugins(Path.cwd())
-    return (_list(), _say_broken()) if name is None else (_page(name), EXIT_OK)
+    return (_list_rules(), _say_broken()) if name is None else (_format_page(name), EXIT_OK)
 
 
-def _tested(name: str | None) -> tuple[str, int]:
-    """What the cases of the plug-ins' rules show."""
-    from hloscope.app.own_rules import tested
+def _test_rules(name: str | None) -> tuple[str, int]:
+    """The results of the cases of plug-ins' rules as text, and the exit code."""
+    from hloscope.app.own_rules import run_cases
 
-    found = tested(name)
+    found = run_cases(name)
     lines, code = [], _say_broken()
     for rule, wrong in found.items():
         lines += [f"{rule}: {'failed' if wrong else 'passed'}", *(f"  {words}" for words in wrong)]
@@ -45,7 +45,7 @@ def _tested(name: str | None) -> tuple[str, int]:
 
 
 def _say_broken() -> int:
-    """Says which installed plug-ins cannot be used; returns the exit code that follows."""
+    """Reports the installed plug-ins that cannot be used; returns the exit code."""
     from hloscope.judge.plugins import list_plugins
 
     errors = [plugin.error for plugin in list_plugins() if plugin.error is not None]
@@ -54,32 +54,32 @@ def _say_broken() -> int:
     return EXIT_COULD_NOT_RUN if errors else EXIT_OK
 
 
-def _list() -> str:
+def _list_rules() -> str:
     from hloscope.report.pages import list_pages, list_pages_by_command
 
     width = max(map(len, list_pages()))
     lines: list[str] = []
     for command, docs in list_pages_by_command().items():
-        lines += [*(["", f"{command}:"] if command else []), *_lines(docs, width)]
+        lines += [*(["", f"{command}:"] if command else []), *_format_rules(docs, width)]
     return "\n".join([*lines, "", "hloscope rules NAME prints the page of NAME."])
 
 
-def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
+def _format_rules(docs: Iterable[RuleDoc], width: int) -> list[str]:
     ordered = sorted(docs, key=lambda doc: (-doc.severity.rank, doc.name))
     return [f"{doc.name:<{width}}  {doc.severity:<7}  {doc.summary}" for doc in ordered]
 
 
-def _page(name: str) -> str:
+def _format_page(name: str) -> str:
     from hloscope.judge.plugins import find_plugin, list_known_rules
     from hloscope.report.pages import find_page
 
     doc, plugin = find_page(name), find_plugin(name)
     source = [] if plugin is None else ["", f"From the plug-in {plugin.name}, named in {plugin.where}."]
     is_rule = name in [rule.name for rule in list_known_rules()]
-    return "\n".join([*_page_lines(doc), *source, *(_acceptance(doc) if is_rule else [])])
+    return "\n".join([*_list_page_lines(doc), *source, *(_describe_acceptance(doc) if is_rule else [])])
 
 
-def _page_lines(doc: RuleDoc) -> list[str]:
+def _list_page_lines(doc: RuleDoc) -> list[str]:
     lines = [f"{doc.name} ({doc.severity})", "", doc.summary]
     for title, text in doc.sections:
         shown = text[:1].upper() + text[1:]
@@ -90,7 +90,7 @@ def _page_lines(doc: RuleDoc) -> list[str]:
     return lines
 
 
-def _acceptance(doc: RuleDoc) -> list[str]:
+def _describe_acceptance(doc: RuleDoc) -> list[str]:
     return [
         "",
         f"Accept it with a reason: --allow '{doc.name}: REASON', or in a comment on the line that it points to:",

@@ -1,4 +1,4 @@
-"""What every command shares: from what it finds to a report and an exit code, errors to messages, progress."""
+"""The frame of every command: turns its result into a report and an exit code, and errors into messages."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def reports(
     writes_to: str = "FILE",
     then: Callable[[Any, dict[str, Any]], None] = lambda _found, _options: None,
 ) -> Decorator:
-    """Makes a command of a function that takes its options and returns what it finds, or a `Result` of that.
+    """Makes a command from a function that takes its options and returns records, or a `Result` with them.
 
     Args:
-        subject: What that is, as `hloscope.report.formats` has it; `--format`, `-o` and `--debug` come with it. A
-            `Result` names another subject with the same formats.
-        exit_code: What the command ends with, by what was found and the options.
-        writes_to: What `-o` names.
-        then: Called with what was found and the options when the report is written.
+        subject: The kind of report, as in `hloscope.report.formats`; it adds `--format`, `-o` and `--debug`. A `Result`
+            may name another subject with the same formats.
+        exit_code: Returns the exit code for the records and the options.
+        writes_to: The meaning of `-o`, for its help.
+        then: Called with the records and the options after the report is written.
     """
 
     def decorate(find: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(find)
         def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
             check_streams()
-            guarded(lambda: _check_output(format_name, output), debug=debug)
-            guarded(lambda: check_is_not_an_input(output, options.values()), debug=debug)
+            run_guarded(lambda: _check_output(format_name, output), debug=debug)
+            run_guarded(lambda: check_is_not_an_input(output, options.values()), debug=debug)
             listing = {name: options[name] for name in LISTING if name in options}
-            shown, found = guarded(lambda: _shown(subject, find(**options)), debug=debug)
-            guarded(lambda: write_formatted(shown, format_name, found, output, **listing), debug=debug)
-            guarded(lambda: then(found, options), debug=debug)
+            shown, found = run_guarded(lambda: _find_subject(subject, find(**options)), debug=debug)
+            run_guarded(lambda: write_formatted(shown, format_name, found, output, **listing), debug=debug)
+            run_guarded(lambda: then(found, options), debug=debug)
             raise SystemExit(exit_code(found, options))
 
         return report_options(subject, output=writes_to)(command)
@@ -63,15 +63,15 @@ def reports(
     return decorate
 
 
-def _shown(subject: str, found: Any) -> tuple[str, Any]:
+def _find_subject(subject: str, found: Any) -> tuple[str, Any]:
     from hloscope.app.requests import Result
 
     return (found.subject, found.found) if isinstance(found, Result) else (subject, found)
 
 
 @contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
-    """Has SIGTERM, with which CI ends a job, do what Ctrl-C does meanwhile."""
+def interrupt_on_sigterm() -> Iterator[None]:
+    """Treats SIGTERM, with which CI ends a job, like Ctrl-C within the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -87,16 +87,16 @@ def ended_like_ctrl_c() -> Iterator[None]:
 
 
 def print_text(find: Callable[[], tuple[str, int]], *, debug: bool) -> NoReturn:
-    """Runs a command that finds a text, and the exit code that it ends with, whatever else it prints."""
+    """Runs a command that returns a text and an exit code; anything else that it prints goes to stderr."""
     check_streams()
-    with stdout_kept_for_the_report():
-        text, code = guarded(find, debug=debug)
-    guarded(lambda: write_report(text, None), debug=debug)
+    with reserve_stdout():
+        text, code = run_guarded(find, debug=debug)
+    run_guarded(lambda: write_report(text, None), debug=debug)
     raise SystemExit(code)
 
 
 def check_streams() -> None:
-    """Refuses to start where a report would be lost or written into some other file: with a closed stdout."""
+    """Refuses to start with a closed stdout, where a report would be lost or written to another file."""
     if sys.stdout is not None and sys.stderr is not None:
         return
     if sys.stderr is not None:
@@ -106,10 +106,10 @@ def check_streams() -> None:
     raise SystemExit(EXIT_COULD_NOT_RUN)
 
 
-def guarded(run: Callable[[], T], *, debug: bool) -> T:
+def run_guarded(run: Callable[[], T], *, debug: bool) -> T:
     """Runs a command's work; a problem with the input becomes one message and exit code 2."""
     try:
-        with _interrupts_kept():
+        with _repeat_lost_interrupts():
             return run()
     except HloscopeError as error:
         _fail(str(error), debug)
@@ -129,8 +129,8 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
 
 
 @contextmanager
-def _interrupts_kept() -> Iterator[None]:
-    """Has Ctrl-C come again a moment later where Python drops it, such as in JAX's callback at garbage collections."""
+def _repeat_lost_interrupts() -> Iterator[None]:
+    """Repeats Ctrl-C a moment later if Python drops it, for example in JAX's callback during garbage collection."""
     before = sys.unraisablehook
 
     def hook(dropped: Any) -> None:
@@ -156,14 +156,14 @@ def _fail(message: str, debug: bool) -> NoReturn:
 
 
 def say(message: str) -> None:
-    """Writes a message to stderr, whatever strings of compiled text it quotes."""
+    """Writes a message to stderr, escaped for terminals, since it may quote strings of compiled text."""
     from hloscope.report.escaping import escape_for_terminal
 
     click.echo(escape_for_terminal(message), err=True)
 
 
-def saying(stage: StageDisplay) -> Callable[[str], None]:
-    """`say`, without the display of what is happening meanwhile."""
+def make_say(stage: StageDisplay) -> Callable[[str], None]:
+    """`say`, with the display of progress hidden during each message."""
 
     def said(message: str) -> None:
         with stage.hidden():
@@ -172,15 +172,15 @@ def saying(stage: StageDisplay) -> Callable[[str], None]:
     return said
 
 
-def failing(findings: Iterable[Finding], fail_on: str | None) -> tuple[Finding, ...]:
-    """The findings that `--fail-on` makes fail; none without it."""
+def find_failing(findings: Iterable[Finding], fail_on: str | None) -> tuple[Finding, ...]:
+    """The findings that fail under `--fail-on`; empty without it."""
     from hloscope.model.finding import Severity, unaccepted
 
     return () if fail_on is None else unaccepted(findings, Severity(fail_on))
 
 
-def rules_failed(findings: Iterable[Finding]) -> bool:
-    """Whether a rule of a plug-in could not run, so that nobody knows what it would have found; then it says so."""
+def report_failed_rules(findings: Iterable[Finding]) -> bool:
+    """Reports a plug-in's rule that could not run, whose findings are unknown; returns whether there is one."""
     from hloscope.judge.plugins import FAILED
 
     failed = next((finding for finding in findings if finding.rule == FAILED), None)
@@ -190,19 +190,19 @@ def rules_failed(findings: Iterable[Finding]) -> bool:
 
 
 @contextmanager
-def stdout_kept_for_the_report() -> Iterator[None]:
-    """Sends file descriptor 1 to stderr meanwhile: what user code prints, by whatever means, is not the report.
+def reserve_stdout() -> Iterator[None]:
+    """Redirects file descriptor 1 to stderr within the block, because the output of user code is not the report.
 
-    Both are afterwards as before, also where user code has closed one.
+    Both are restored afterwards, even if user code has closed one.
     """
     sys.stdout.flush()
     saved = {number: os.dup(number) for number in (1, 2)}
     os.dup2(2, 1)
-    _kept.append(saved[1])
+    _reserved_stdouts.append(saved[1])
     try:
         yield
     finally:
-        _kept.pop()
+        _reserved_stdouts.pop()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         for number, copy in saved.items():
@@ -213,40 +213,40 @@ def stdout_kept_for_the_report() -> Iterator[None]:
                 setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
-_kept: list[int] = []
-"""Duplicates of the standard output that is kept for the report."""
-_begun: list[str] = []
-"""What of the report stands there already."""
+_reserved_stdouts: list[int] = []
+"""Duplicates of the standard output that is reserved for the report."""
+_begun_reports: list[str] = []
+"""The part of the report that is already written."""
 
 
 def begin_report(result: Result[Any], stages: StageDisplay) -> None:
-    """Writes the beginning of a report on standard output while the rest is still looked for; only as text.
+    """Writes the beginning of a report to standard output while the rest is still computed; only as text.
 
     Args:
-        result: What is known so far, which the rest of the report leaves out.
-        stages: The display, which makes room.
+        result: The partial result, which the rest of the report omits.
+        stages: The display of progress, which is hidden for the output.
     """
     from hloscope.report.formats import render
 
     options = click.get_current_context().params
     output = options["output"]
-    if options["format_name"] != "text" or output not in (None, "-") or not _kept:
+    if options["format_name"] != "text" or output not in (None, "-") or not _reserved_stdouts:
         return
-    with suppress(OSError), os.fdopen(os.dup(_kept[-1]), "w", errors="replace") as stream:
-        text = render(result.subject, "text", result.found, _canvas_of(output, stream)).rstrip("\n")
-        text += "\n" * (2 if result.subject == "dump" else 1)  # below a list begins the report itself
+    with suppress(OSError), os.fdopen(os.dup(_reserved_stdouts[-1]), "w", errors="replace") as stream:
+        text = render(result.subject, "text", result.found, _make_canvas_for(output, stream)).rstrip("\n")
+        text += "\n" * (2 if result.subject == "dump" else 1)  # the report itself begins below a list
         with stages.hidden():
             stream.write(text)
             stream.flush()
-        _begun.append(text)
+        _begun_reports.append(text)
 
 
-def canvas(output: str | None) -> Canvas:
-    """How wide a report may be and whether in colour, by where it goes."""
-    return _canvas_of(output, sys.stdout)
+def make_canvas(output: str | None) -> Canvas:
+    """The width of a report, and whether it has colors, depending on its destination."""
+    return _make_canvas_for(output, sys.stdout)
 
 
-def _canvas_of(output: str | None, stream: TextIO) -> Canvas:
+def _make_canvas_for(output: str | None, stream: TextIO) -> Canvas:
     from hloscope.report.renderer import Canvas
 
     to_terminal = output in (None, "-") and stream.isatty()
@@ -257,12 +257,12 @@ def _canvas_of(output: str | None, stream: TextIO) -> Canvas:
 
 
 def write_formatted(subject: str, format_name: str, found: object, output: str | None, **listing: Any) -> None:
-    """Writes what was found in one of the formats of its subject, which stand in `hloscope.report.formats`.
+    """Writes records in one of the formats of their subject, which are listed in `hloscope.report.formats`.
 
     Args:
-        subject: One of them.
+        subject: The kind of report.
         format_name: One of its formats.
-        found: What was found.
+        found: The records.
         output: The file; None or `-` for stdout.
         listing: Values of the options of `LISTING`.
 
@@ -274,7 +274,7 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
     if find_renderer(format_name).writes != "text":
         _write_files(render_files(subject, format_name, found), output)
         return
-    write_report(render(subject, format_name, found, replace(canvas(output), **listing)), output)
+    write_report(render(subject, format_name, found, replace(make_canvas(output), **listing)), output)
 
 
 def _check_output(format_name: str, output: str | None) -> None:
@@ -287,7 +287,7 @@ def _check_output(format_name: str, output: str | None) -> None:
 
 
 def _write_files(files: OutputFiles, output: str | None) -> None:
-    """Writes what is no text, and says how it is opened; a single file may go to standard output."""
+    """Writes a report in a form other than text, and prints how to open it; a single file may go to standard output."""
     if output is not None and output != "-":
         for said in write_files(files, output):
             say(said)
@@ -296,18 +296,18 @@ def _write_files(files: OutputFiles, output: str | None) -> None:
         sys.stdout.buffer.write(files.contents[""])
         sys.stdout.flush()
     except OSError as error:
-        _stdout_failed(error)
+        _discard_stdout(error)
     for said in files.notes:
         say(said)
 
 
 def write_report(text: str, output: str | None, *, is_last: bool = True) -> None:
-    """Writes a finished report to a file, or to stdout; a reader that went away is no error.
+    """Writes a finished report to a file or to stdout; a closed pipe is not an error.
 
     Args:
         text: The report, or a part of it.
         output: The file; None or `-` for stdout.
-        is_last: Whether nothing follows; a reader that went away ends the command where something does.
+        is_last: Whether nothing follows; if something does, a closed pipe ends the command.
 
     Raises:
         HloscopeError: It cannot be written.
@@ -315,7 +315,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
     if output is not None and output != "-":
         write_text(text, output)
         return
-    begun = _begun.pop() if _begun else ""
+    begun = _begun_reports.pop() if _begun_reports else ""
     text = text.removeprefix(begun)
     if begun and not text.strip():
         return
@@ -324,7 +324,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
         click.echo(text.rstrip("\n"), color=True)
         sys.stdout.flush()
     except OSError as error:
-        _stdout_failed(error)
+        _discard_stdout(error)
         if not is_last:
             raise SystemExit(EXIT_OK) from None
     else:
@@ -332,11 +332,11 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
             os.dup2(2, 1)  # what the user's code prints at exit is not the report
 
 
-def _stdout_failed(error: OSError) -> None:
-    """What follows goes nowhere; a reader that went away is no error.
+def _discard_stdout(error: OSError) -> None:
+    """Discards all further output; a closed pipe is not an error.
 
     Raises:
-        HloscopeError: It is one.
+        HloscopeError: The error is not a closed pipe.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if not isinstance(error, BrokenPipeError):

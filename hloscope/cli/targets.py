@@ -1,4 +1,4 @@
-"""From what the user typed to a compiled program: what TARGET is, and what the options of `target_options` mean."""
+"""From the user's words to a request: the meaning of TARGET and of the options of `target_options`."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 
 
-def request_of(target: str | None, options: Options, *, ahead: bool = True, **more: Any) -> Request:
-    """The request that a command line makes.
+def make_request(target: str | None, options: Options, *, ahead: bool = True, **more: Any) -> Request:
+    """The request of a command line.
 
     Args:
         target: The target as the user typed it; None if it names none.
         options: The values of the command's options, `target_options` among them.
-        ahead: Whether to start the compiler of a function at once, while everything else is still to be imported.
+        ahead: Whether to start the compiler of a function at once, before everything else is imported.
         more: Other attributes of the request.
 
     Raises:
         HloscopeError: The targets file or an option of rules is invalid.
     """
-    target = None if target is None else named(target, options)
+    target = None if target is None else resolve_name(target, options)
     if ahead and target is not None:
         _start_compiler(target, options["slice"])
     from hloscope.app.requests import Request
 
     if "select" in options:
-        more["judging"] = judging_of(options)
+        more["judging"] = make_judging(options)
     return Request(
         target=target,
         said={option.name: options.get(option.name) for option in OPTIONS if option.flags},
-        door=front_door(),
+        door=make_front_door(),
         source_root=options.get("source_root"),
         save_hlo=options.get("save_hlo"),
         configured=options.get(_CONFIGURED),
@@ -52,38 +52,38 @@ def request_of(target: str | None, options: Options, *, ahead: bool = True, **mo
     )
 
 
-def front_door() -> FrontDoor:
+def make_front_door() -> FrontDoor:
     """The command line as a front door."""
     from hloscope.app.requests import FrontDoor
 
     return FrontDoor(
-        read=facts_of,
-        prepare=prepare,
-        quiet=running.stdout_kept_for_the_report,
+        read=parse_facts,
+        prepare=prepare_jax,
+        quiet=running.reserve_stdout,
         progress=show_progress,
         begin=running.begin_report,
-        say=lambda stage, text: running.saying(stage)(text),
+        say=lambda stage, text: running.make_say(stage)(text),
         write_hlo=running.write_report,
-        called=_flag_of,
+        called=_find_flag,
         standard_input=_read_standard_input,
     )
 
 
-def how_to_run(options: Options) -> dict[str, Any]:
-    """The options that say how a project's targets are run, by the names that `run_jobs` has for them."""
+def make_run_options(options: Options) -> dict[str, Any]:
+    """The options for runs of a project's targets, by their names in `run_jobs`."""
     names = {"jobs": "workers", "timeout_s": "timeout_s", "executor": "executor"}
     how = {name: options[option] for option, name in names.items() if option in options}
     return {"cached": not options["no_cache"], **how}
 
 
-def helpers() -> tuple[str, ...]:
+def find_own_helpers() -> tuple[str, ...]:
     """The files and functions that the project of the current folder calls helpers."""
     from hloscope.app.config import find_helpers
 
     return find_helpers(Path.cwd())
 
 
-def _flag_of(name: str) -> str:
+def _find_flag(name: str) -> str:
     option = OPTIONS_BY_NAME.get(name)
     return option.flags[0] if option is not None and option.flags else f"--{name.replace('_', '-')}"
 
@@ -94,32 +94,32 @@ def _read_standard_input() -> tuple[str, str]:
     return "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
 
 
-def named(target: str, options: Options) -> str:
-    """The function or file of a name in the targets file, whose options are added; any other target as it is.
+def resolve_name(target: str, options: Options) -> str:
+    """The function or file of a name in the targets file, whose options are added; any other target is unchanged.
 
-    A name goes before a folder or a file that happens to have it.
+    A name takes precedence over a folder or a file with the same name.
     """
     is_path = ":" in target.partition("@")[0] or Path(target).suffix or os.sep in target
-    return target if target == "-" or is_path else _of_project(target, options)
+    return target if target == "-" or is_path else _resolve_in_project(target, options)
 
 
 _CONFIGURED = "of the targets file"
-"""What the targets file says of a target, among the options."""
+"""The key, among the options, of a target's options in the targets file."""
 
 
-def _of_project(name: str, options: Options) -> str:
+def _resolve_in_project(name: str, options: Options) -> str:
     from hloscope.app.config import ConfigError, find_project
-    from hloscope.app.jobs import jobs_of
+    from hloscope.app.jobs import list_jobs
     from hloscope.compile.target import make_facts
 
     try:
         project = find_project(Path.cwd())
         known = {target.name for target in project.targets}
     except ConfigError:
-        return name  # it is no function either, which is said then
+        return name  # it is not a function either, which the import reports
     if name.partition("@")[0] not in known and name not in known:
         return name
-    job = jobs_of(project, [name])[0]
+    job = list_jobs(project, [name])[0]
     if job.target.hlo is not None:
         return os.path.relpath(project.root / job.target.hlo)
     options["slice"] = options.get("slice") or job.slice
@@ -141,43 +141,43 @@ def _start_compiler(target: str, slice_name: str | None) -> None:
         start_worker_ahead(target, slice_name, open_default_store())
 
 
-def judging_of(options: Options) -> RuleSelection:
-    """What the options say about rules.
+def make_judging(options: Options) -> RuleSelection:
+    """The rules to run and the accepted findings, from the options.
 
     Raises:
-        NotationError: There is no such rule or option, or an allow cannot be read.
+        NotationError: There is no such rule or option, or an `allow` is invalid.
     """
     from hloscope.app.config import load_project_plugins
     from hloscope.judge.selection import make_selection
 
-    with running.stdout_kept_for_the_report():
+    with running.reserve_stdout():
         load_project_plugins(Path.cwd())
     return make_selection(
         select=options["select"],
         ignore=options["ignore"],
         allow=options["allow"],
-        rule_options=dict(_rule_option(text) for text in options["rule_options"]),
+        rule_options=dict(_parse_rule_option(text) for text in options["rule_options"]),
         source_root=options.get("source_root"),
         where="--allow",
     )
 
 
-def prepared_facts(options: Options) -> TargetFacts:
-    """What the options say of the target, with everything made ready for JAX to be imported.
+def prepare_facts(options: Options) -> TargetFacts:
+    """The options as facts about a target, after all preparations for the import of JAX.
 
     Raises:
-        HloscopeError: Bad input, or there is no JAX.
+        HloscopeError: The input is invalid, or JAX is not installed.
     """
-    facts = facts_of(options)
-    prepare(facts)
+    facts = parse_facts(options)
+    prepare_jax(facts)
     return facts
 
 
-def prepare(facts: TargetFacts) -> None:
-    """Makes the environment ready for as many devices as a function needs, before JAX starts.
+def prepare_jax(facts: TargetFacts) -> None:
+    """Prepares the environment for the devices that a function needs, before JAX starts.
 
     Raises:
-        HloscopeError: Bad input, or there is no JAX.
+        HloscopeError: The input is invalid, or JAX is not installed.
     """
     from hloscope.app.config import load_project_plugins
     from hloscope.compile.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
@@ -185,7 +185,7 @@ def prepare(facts: TargetFacts) -> None:
     from hloscope.tpu.slices import find_smallest_slice, parse_slice
 
     require_jax()
-    with running.stdout_kept_for_the_report():
+    with running.reserve_stdout():
         load_project_plugins(Path.cwd())
     chosen = None if facts.slice is None else parse_slice(facts.slice)
     attached = chosen is not None and chosen.is_attached
@@ -198,11 +198,11 @@ def prepare(facts: TargetFacts) -> None:
     prepare_environment(asked or DEFAULT_DEVICES, attached=attached)
 
 
-def facts_of(options: Mapping[str, Any]) -> TargetFacts:
+def parse_facts(options: Mapping[str, Any]) -> TargetFacts:
     """The options of `target_options` as facts about a target.
 
     Raises:
-        NotationError: One of them is not in the notation that it should be in.
+        NotationError: An option does not have the required notation.
     """
     said: dict[str, Any] = {}
     for option in OPTIONS:
@@ -210,7 +210,7 @@ def facts_of(options: Mapping[str, Any]) -> TargetFacts:
     return TargetFacts(**said)
 
 
-def _rule_option(text: str) -> tuple[str, Any]:
+def _parse_rule_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         option = text if "." in text else f"{text}.OPTION"
@@ -218,4 +218,4 @@ def _rule_option(text: str) -> tuple[str, Any]:
     try:
         return name.strip(), json.loads(value)
     except ValueError:
-        return name.strip(), value.strip()  # refused with the rule's own words
+        return name.strip(), value.strip()  # the rule refuses it in its own words

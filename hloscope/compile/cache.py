@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hloscope.base.documents import text_of
+from hloscope.base.documents import encode_text
 from hloscope.base.environment import is_launcher
 from hloscope.base.store import COMPILE, Store
 from hloscope.compile import jax_support
@@ -128,7 +128,7 @@ def _pack(compiled: CompiledProgram, places: _Places) -> bytes:
     stacks: dict[tuple[tuple[str, int, int], ...], int] = {}
     order = tuple(stacks.setdefault(frames, len(stacks)) for frames in places)
     entry = _CompileEntry(compiled=compiled, stacks=tuple(stacks), order=order)
-    return zlib.compress(msgspec.msgpack.encode(entry, enc_hook=text_of), level=1)
+    return zlib.compress(msgspec.msgpack.encode(entry, enc_hook=encode_text), level=1)
 
 
 def _unpack(body: bytes, places: _Places) -> CompiledProgram | None:

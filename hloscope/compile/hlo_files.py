@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hloscope.base.errors import HloParseError, TargetError, caret_excerpt
+from hloscope.base.errors import HloParseError, TargetError, format_excerpt
 from hloscope.base.protobuf import (
     WireError,
     change_at_path,
@@ -236,7 +236,7 @@ def _make_byte_error(data: bytes, offset: int, name: str, what: str) -> HloParse
         line=line,
         column=column,
         where=f"{name}:{line}:{column}",
-        excerpt=caret_excerpt(before + after, column),
+        excerpt=format_excerpt(before + after, column),
         fix="use the text as XLA wrote it; the name of a serialized module must end in .pb",
     )
 

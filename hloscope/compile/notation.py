@@ -15,8 +15,16 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
-from hloscope.base.errors import NotationError, Option, caret_excerpt, did_you_mean, place_in, placeholder, say
-from hloscope.base.grammars import grammar_text
+from hloscope.base.errors import (
+    NotationError,
+    Option,
+    did_you_mean,
+    find_line_and_column,
+    format_excerpt,
+    placeholder,
+    say,
+)
+from hloscope.base.grammars import read_grammar
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree, UnexpectedInput
@@ -52,7 +60,7 @@ def _make_parser() -> Lark:
     from lark import Lark  # which takes its time, and few of these texts need it
 
     return Lark(
-        grammar_text("argument"),
+        read_grammar("argument"),
         parser="lalr",
         start=["array", "partition_spec", "integers", "words", "indices"],
         maybe_placeholders=False,
@@ -75,13 +83,13 @@ class QuotedText:
 
     def place(self, position: int) -> tuple[str, int, str]:
         """The place of a 0-based position, with its line if there are several; its 1-based column; and that line."""
-        line, column, shown = place_in(self.text, position)
+        line, column, shown = find_line_and_column(self.text, position)
         return f"{self.where}, line {line}" if "\n" in self.text.rstrip("\n") else self.where, column, shown
 
     def error(self, what: str, position: int, *, why: str | None = None, fix: str | None = None) -> NotationError:
         """The error `what` at the 0-based `position` in the text."""
         where, column, shown = self.place(position)
-        excerpt = caret_excerpt(shown, column)
+        excerpt = format_excerpt(shown, column)
         return NotationError(what, where=f"{where}, column {column}", excerpt=excerpt, why=why, fix=fix)
 
 

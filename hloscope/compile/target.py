@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from hloscope.base import calls, errors
-from hloscope.base.calls import check_keywords, front_door, shown
+from hloscope.base.calls import check_keywords, format_value, front_door
 from hloscope.base.errors import NotationError, TargetError
 from hloscope.compile.notation import parse_dims, parse_indices, parse_mesh, parse_static, split_keyword
 
@@ -204,7 +204,9 @@ def as_slice_name(value: Any) -> str | None:
     """Reads the name of a slice."""
     if value is None or isinstance(value, str):
         return value
-    raise NotationError(f"slice must be a name, not {calls.shown(value)}", fix="write slice='v5e:2x4', or 'v5e-8'")
+    raise NotationError(
+        f"slice must be a name, not {calls.format_value(value)}", fix="write slice='v5e:2x4', or 'v5e-8'"
+    )
 
 
 def as_axis_types(value: Any) -> str | None:
@@ -226,7 +228,7 @@ def as_platform(value: Any) -> str | None:
     if value is None or (isinstance(value, str) and value in ("tpu", "cpu")):
         return value
     raise NotationError(
-        f"{calls.shown(value)} is not a platform that devices can claim to be", fix="write 'tpu' or 'cpu'"
+        f"{calls.format_value(value)} is not a platform that devices can claim to be", fix="write 'tpu' or 'cpu'"
     )
 
 
@@ -236,7 +238,7 @@ def as_processes(value: Any) -> int | None:
         return None
     found = int(value) if isinstance(value, str) and value.isdecimal() else calls.integer(value)
     if not found or found < 0:
-        shown = calls.shown(value)
+        shown = calls.format_value(value)
         raise NotationError(
             f"{shown} is not a number of processes", fix="write a number from 1 to the slice's number of hosts"
         )
@@ -328,7 +330,7 @@ def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
             flops = moved_bytes = 0.0
         if not name or not math.isfinite(flops + moved_bytes) or min(flops, moved_bytes) < 0 or not flops + moved_bytes:
             raise NotationError(
-                f"{name}={cost if isinstance(cost, str) else calls.shown(cost)} is not the cost of a kernel",
+                f"{name}={cost if isinstance(cost, str) else calls.format_value(cost)} is not the cost of a kernel",
                 why="it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM",
                 fix="write NAME=FLOPS,BYTES, such as splash=7e11,2e8",
             )
@@ -701,7 +703,7 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
             setattr(function, FACTS_ATTRIBUTE, facts)
         except (AttributeError, TypeError) as error:
             raise TargetError(
-                f"facts cannot be attached to {shown(function)}",
+                f"facts cannot be attached to {format_value(function)}",
                 why=str(error),
                 fix="wrap it: def target(...): return ...",
             ) from error
@@ -725,7 +727,7 @@ def find_attached_facts(function: object) -> TargetFacts:
             return found
         function = getattr(function, "__wrapped__", None)
     raise TargetError(
-        f"{shown(asked)} wraps itself, or others without end",
+        f"{format_value(asked)} wraps itself, or others without end",
         why="each __wrapped__ has a __wrapped__ of its own",
         fix="pass the function that does the work",
     )

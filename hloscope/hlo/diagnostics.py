@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hloscope.base.errors import HloParseError, caret_excerpt, place_in
+from hloscope.base.errors import HloParseError, find_line_and_column, format_excerpt
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.records import ReadError
 
@@ -34,7 +34,7 @@ def lay_out_error(columns: Columns, error: ReadError, open_computation: tuple[st
         return error_at(columns, text.rindex("HloModule", 0, position), "a second module begins here", fix)
     if open_computation is not None and (error.at_end or _is_cut_off(text, position)):
         name, start = open_computation
-        line = place_in(text, start)[0] + columns.lines_before
+        line = find_line_and_column(text, start)[0] + columns.lines_before
         what = f"the text ends inside computation %{name} that starts at line {line}"
         if error.opened_at is not None:
             what = f"{what}: {error.what}"
@@ -56,10 +56,10 @@ def lost_entry_error(columns: Columns) -> HloParseError:
 
 def error_at(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:
     """An error at an offset of the text, with a fix."""
-    line, column, line_text = place_in(columns.text, position)
+    line, column, line_text = find_line_and_column(columns.text, position)
     line += columns.lines_before
     where = f"{columns.file_name or '<text>'}:{line}:{column}"
-    excerpt = caret_excerpt(_CONTROL.sub("\ufffd", line_text), column)
+    excerpt = format_excerpt(_CONTROL.sub("\ufffd", line_text), column)
     return HloParseError(what, line=line, column=column, where=where, excerpt=excerpt, fix=fix)
 
 

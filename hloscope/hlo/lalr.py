@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hloscope.base.grammars import grammar_text
+from hloscope.base.grammars import read_grammar
 
 # ---- XLA's words: opcodes, words that cannot be an instruction's name, and keys of attributes
 
@@ -246,7 +246,7 @@ def load_tables() -> ParseTables:
 
 def write_tables() -> None:
     """Writes the tables of the current grammar."""
-    tables = make_tables(grammar_text("hlo"))
+    tables = make_tables(read_grammar("hlo"))
     _KEPT.write_text(json.dumps(tables._asdict(), separators=(",", ":")) + "\n", encoding="utf-8")
 
 

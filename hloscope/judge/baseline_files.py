@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from hloscope.base.errors import Command, HloscopeError, caret_excerpt, say
+from hloscope.base.errors import Command, HloscopeError, format_excerpt, say
 from hloscope.base.outputs import replace_file
 from hloscope.base.units import sum_known
 from hloscope.judge.baselines import (
@@ -249,7 +249,7 @@ class _BaselineReader:
     def _refuse(self, what: str, why: str | None, *, column: int = 1) -> NoReturn:
         line = self._lines[self._at]
         raise BaselineError(
-            what, name=self._name, line=self._at + 1, column=column, excerpt=caret_excerpt(line, column), why=why
+            what, name=self._name, line=self._at + 1, column=column, excerpt=format_excerpt(line, column), why=why
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import partial
 
-from hloscope.base.calls import shown
+from hloscope.base.calls import format_value
 from hloscope.base.errors import NotationError, did_you_mean
 from hloscope.judge.model import (
     BYTE_UNITS,
@@ -184,7 +184,9 @@ def trips(source: str, count: int) -> Contract:
 
 def _check_count(name: str, count: object, *, least: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise NotationError(f"{name} is {shown(count)}", fix=f"give a whole number of executions, {least} or more")
+        raise NotationError(
+            f"{name} is {format_value(count)}", fix=f"give a whole number of executions, {least} or more"
+        )
     return count
 
 
@@ -204,7 +206,7 @@ def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by:
     """
     if not isinstance(kind, str) or not any(fnmatchcase(known, kind) for known in Kind):
         raise NotationError(
-            f"there is no kind of collective {shown(kind)}",
+            f"there is no kind of collective {format_value(kind)}",
             fix=did_you_mean(
                 str(kind).replace("_", "-"), Kind, f"use one of {', '.join(Kind)}, or a pattern such as all-*"
             ),
@@ -219,14 +221,14 @@ def _check_axes(axes: Axes) -> tuple[str, ...] | None:
     named = (axes,) if isinstance(axes, str) else tuple(axes) if isinstance(axes, Iterable) else ()
     form = _AXIS if isinstance(axes, str) else _LISTED_AXIS
     if not named or not all(isinstance(axis, str) and form.fullmatch(axis) for axis in named):
-        raise NotationError(f"axes cannot be {shown(axes)}", fix='write "X", or ("X", "Y") for their product')
+        raise NotationError(f"axes cannot be {format_value(axes)}", fix='write "X", or ("X", "Y") for their product')
     return named
 
 
 def _check_place(source: object) -> str:
     if not isinstance(source, str) or not source.strip() or "\n" in source or {'"', "'"} <= set(source):
         raise NotationError(
-            f"{shown(source)} is not a place in the code", fix='write "model/attention.py" or "moe.py:40"'
+            f"{format_value(source)} is not a place in the code", fix='write "model/attention.py" or "moe.py:40"'
         )
     return source
 
@@ -235,7 +237,7 @@ def _check_link(link: str | None) -> Link | None:
     if link is None:
         return None
     if link not in (Link.ICI, Link.DCN):
-        raise NotationError(f"there is no link {shown(link)}", fix="use ici or dcn")
+        raise NotationError(f"there is no link {format_value(link)}", fix="use ici or dcn")
     return Link(link)
 
 
@@ -245,7 +247,11 @@ def _check_amount(name: str, amount: Amount | None, units: Units) -> int | None:
     if isinstance(amount, str):
         return parse_amount(amount, units, where=name)
     if units is not BYTE_UNITS:
-        raise NotationError(f"{name} is limited by {shown(amount)}, without a unit", fix=f'write {name}(max="1.2 ms")')
+        raise NotationError(
+            f"{name} is limited by {format_value(amount)}, without a unit", fix=f'write {name}(max="1.2 ms")'
+        )
     if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-        raise NotationError(f"{name} is {shown(amount)}", fix=f'write {name}="32 KiB", or a whole number of bytes')
+        raise NotationError(
+            f"{name} is {format_value(amount)}", fix=f'write {name}="32 KiB", or a whole number of bytes'
+        )
     return amount

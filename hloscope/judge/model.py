@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from hloscope.analysis.provenance import frame_path, split_place
-from hloscope.base.errors import NotationError, caret_excerpt, did_you_mean
+from hloscope.base.errors import NotationError, did_you_mean, format_excerpt
 from hloscope.model import Collective, SourceFrame
 from hloscope.model.vocabulary import REDUCING, REDUCTION_OPCODES, Kind, Link
 
@@ -48,7 +48,7 @@ def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: 
     """
 
     def error(what: str, offset: int, fix: str) -> NotationError:
-        excerpt = caret_excerpt(line or text, column + offset)
+        excerpt = format_excerpt(line or text, column + offset)
         return NotationError(what, where=f"{where}, column {column + offset}", excerpt=excerpt, fix=fix)
 
     example = " or ".join(_EXAMPLES[unit] for unit in units if unit in _EXAMPLES)

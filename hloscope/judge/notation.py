@@ -12,9 +12,9 @@ from typing import NoReturn
 from lark import Lark, Token, Tree, UnexpectedInput
 from lark.exceptions import UnexpectedToken
 
-from hloscope.base.calls import shown
+from hloscope.base.calls import format_value
 from hloscope.base.errors import NotationError, did_you_mean
-from hloscope.base.grammars import grammar_text
+from hloscope.base.grammars import read_grammar
 from hloscope.compile.notation import QuotedText, describe_expected, find_start, find_subtrees, find_tokens
 from hloscope.judge.model import (
     BYTE_UNITS,
@@ -88,12 +88,12 @@ def read_contract(value: object, *, where: str = "contract") -> Contract:
     if isinstance(value, Mapping):
         raise NotationError("a contract is text, and this is a table", where=where, fix=_INSTEAD_OF_TABLE)
     if not isinstance(value, list):
-        raise NotationError(f"a contract cannot be {shown(value)}", where=where, fix=_AS_LIST)
+        raise NotationError(f"a contract cannot be {format_value(value)}", where=where, fix=_AS_LIST)
     joined = Contract()
     for index, line in enumerate(value, start=1):
         if not isinstance(line, str):
             raise NotationError(
-                f"{shown(line)} is not a line of a contract", where=where, fix='write "all-reduce@Y <= 32KiB"'
+                f"{format_value(line)} is not a line of a contract", where=where, fix='write "all-reduce@Y <= 32KiB"'
             )
         entry = f"{where}, entry {index}"
         try:
@@ -255,7 +255,7 @@ def _find_clause_start(tree: Tree[Token]) -> int:
 
 @cache
 def _make_parser() -> Lark:
-    return Lark(grammar_text("contract"), parser="lalr", start=["contract", "selector"], maybe_placeholders=False)
+    return Lark(read_grammar("contract"), parser="lalr", start=["contract", "selector"], maybe_placeholders=False)
 
 
 class _ContractSource(QuotedText):

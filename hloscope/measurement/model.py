@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hloscope.base.documents import SCHEMA, Schema
-from hloscope.base.results import Shown, one_line
+from hloscope.base.results import Shown, shorten_to_line
 from hloscope.base.units import format_time
 from hloscope.cost.predictions import Activity
 from hloscope.model.vocabulary import Bound, Link
@@ -298,4 +298,4 @@ class CompareDocument(Shown):
             f"{format_time(one.step.predicted_us)} predicted"
             for one in self.programs[:3]
         )
-        return one_line(f"<CompareDocument of {self.profile}: {steps}>")
+        return shorten_to_line(f"<CompareDocument of {self.profile}: {steps}>")

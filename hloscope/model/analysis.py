@@ -11,7 +11,7 @@ from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema, read_document
 from hloscope.base.errors import Helpful
 from hloscope.base.presenter import presenter
-from hloscope.base.results import Brief, Shown, fix_tables, one_line
+from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.model.capture import Evident, Mesh
 from hloscope.model.collectives import ArrayShape, Collectives
@@ -170,7 +170,7 @@ class Analysis(Shown, Evident):
     def __repr__(self) -> str:
         place = f" on {self.slice.name}" if self.slice is not None else ""
         moves = f"{self.totals.bound.marked(format_bytes(self.totals.wire_bytes))} on the wire per step"
-        return one_line(
+        return shorten_to_line(
             f"<Analysis of {self.target}{place}: {pluralize(self.totals.collectives, 'collective')}, {moves}>"
         )
 

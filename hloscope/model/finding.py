@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from hloscope.base.calls import choice
 from hloscope.base.errors import Command, Option, mark
-from hloscope.base.results import one_line
+from hloscope.base.results import shorten_to_line
 
 UNUSED_ALLOW = "unused-allow"
 """The rule on allowances of which nothing is found."""
@@ -60,7 +60,9 @@ class Finding:
 
     def __repr__(self) -> str:
         place = "" if self.source is None else f", {self.source}"
-        return one_line(f"<{self.severity} {self.rule}: {self.message}{place}{', allowed' * bool(self.allowed)}>")
+        return shorten_to_line(
+            f"<{self.severity} {self.rule}: {self.message}{place}{', allowed' * bool(self.allowed)}>"
+        )
 
     @property
     def details(self) -> tuple[tuple[str, str], ...]:

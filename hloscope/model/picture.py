@@ -9,7 +9,7 @@ from hloscope.base.calls import front_door, named_path
 from hloscope.base.errors import Helpful, HloscopeError
 from hloscope.base.outputs import check_report_file, write_text
 from hloscope.base.presenter import presenter
-from hloscope.base.results import Fixed, one_line
+from hloscope.base.results import Fixed, shorten_to_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -32,7 +32,7 @@ class Picture(Fixed, Helpful):
     text: str
 
     def __repr__(self) -> str:
-        return one_line(f"<Picture of {self.title}>")
+        return shorten_to_line(f"<Picture of {self.title}>")
 
     def __str__(self) -> str:
         return self.text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema, read_document
-from hloscope.base.results import Brief, Shown, one_line
+from hloscope.base.results import Brief, Shown, shorten_to_line
 from hloscope.base.units import pluralize
 from hloscope.model.vocabulary import Bound
 
@@ -133,7 +133,7 @@ class ProgramGraph(Shown):
 
     def __repr__(self) -> str:
         size = f"{pluralize(len(self.nodes), 'instruction')}, {pluralize(len(self.edges), 'edge')}"
-        return one_line(f"<Graph of {self.target}, {self.part}: {size}>")
+        return shorten_to_line(f"<Graph of {self.target}, {self.part}: {size}>")
 
     @front_door
     def to_networkx(self) -> MultiDiGraph:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema
 from hloscope.base.errors import HloscopeError, Option, say
-from hloscope.base.results import Brief, Shown, fix_tables, one_line
+from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.base.units import pluralize
 from hloscope.model.analysis import Analysis
 from hloscope.model.finding import Finding, severe
@@ -203,7 +203,9 @@ class Recording(Shown):
 
     def __repr__(self) -> str:
         words = " ".join(self.command) or "a block"
-        return one_line(f"<Recording of {words} on {self.slice_name}: {pluralize(len(self.programs), 'program')}>")
+        return shorten_to_line(
+            f"<Recording of {words} on {self.slice_name}: {pluralize(len(self.programs), 'program')}>"
+        )
 
     if TYPE_CHECKING:
 

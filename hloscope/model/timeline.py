@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema, read_document
-from hloscope.base.results import Brief, Shown, one_line
+from hloscope.base.results import Brief, Shown, shorten_to_line
 from hloscope.base.units import format_time, pluralize
 from hloscope.model.capture import Evident
 from hloscope.model.collectives import Collectives
@@ -214,7 +214,7 @@ class Timeline(Shown, Evident):
     def __repr__(self) -> str:
         count = sum(len(computation.intervals) for computation in self.computations)
         waits = f"{format_time(self.waits.total_us)} of waits"
-        return one_line(
+        return shorten_to_line(
             f"<Timeline of {self.target} on {self.slice}: {pluralize(count, 'interval')}, "
             f"{format_time(self.step_us)} a step, {waits}>"
         )

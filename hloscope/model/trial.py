@@ -8,7 +8,7 @@ from math import exp, hypot, log
 from typing import TYPE_CHECKING
 
 from hloscope.base.documents import SCHEMA, Schema
-from hloscope.base.results import Brief, Shown, fix_tables, one_line
+from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.model.vocabulary import Bound
 
@@ -454,7 +454,7 @@ class Suggestions(Shown):
     def __repr__(self) -> str:
         own, best = self.own.figures.step_words, self.best
         found = "nothing better" if best is None else f"{own} -> {best.figures.step_words}"
-        return one_line(
+        return shorten_to_line(
             f"<Suggestions for {self.target} on {self.slice}: {found}, {pluralize(self.compiled, 'compile')}>"
         )
 

@@ -105,12 +105,12 @@ class Hlo:
 
     def _analyze(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.app.analyses import analyze
-        from hloscope.app.requests import Request, meant
+        from hloscope.app.requests import Request, check_target
         from hloscope.compile.client import choose_time_limit
         from hloscope.compile.loading import limit_time
         from hloscope.compile.target import find_target_name, make_facts
 
-        if isinstance(target, Path) or Request(target=meant(target)).is_text:
+        if isinstance(target, Path) or Request(target=check_target(target)).is_text:
             of_text = {name: value for name, value in self._find_settings({}).items() if OPTIONS_BY_NAME[name].of_text}
             return analyze(target, args, **{**of_text, **options})
         settings = self._find_settings(options)

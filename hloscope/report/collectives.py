@@ -608,7 +608,7 @@ def list_groups(collectives: Sequence[Collective], by: str) -> list[Group]:
         return group_collectives(collectives, find_module)
     if not isinstance(by, str) or by not in names:
         fix = f"group them by one of {', '.join(GROUPINGS)}"
-        raise NotationError(f"collectives cannot be grouped by {calls.shown(by)}", fix=fix)
+        raise NotationError(f"collectives cannot be grouped by {calls.format_value(by)}", fix=fix)
     return group_by_name(collectives, names[by])
 
 

@@ -15,7 +15,7 @@ from hloscope.analysis.provenance import render_users_line, short_source, split_
 from hloscope.base.calls import choice, front_door
 from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import Command, say
-from hloscope.base.results import Brief, Shown, group_by, one_line
+from hloscope.base.results import Brief, Shown, group_by, shorten_to_line
 from hloscope.base.units import add_sign, format_bytes, pluralize
 from hloscope.judge.changes import UNKNOWN, Cause, Change, ChangeKind, Figure, Judged, Judgement, Tally
 from hloscope.judge.figures import MEMORY, MULTIPLIED, STEP, find_figure
@@ -212,7 +212,7 @@ class DiffDocument(Shown, KeepsSides):
         return fail_on == "any" and any(not change.kind.same_traffic for change in self.changes)
 
     def __repr__(self) -> str:
-        return one_line(f"<{self.old} and {self.new}: {self.headline}>")
+        return shorten_to_line(f"<{self.old} and {self.new}: {self.headline}>")
 
     if TYPE_CHECKING:
 

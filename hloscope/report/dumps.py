@@ -12,7 +12,7 @@ from rich.text import Text
 from hloscope.analysis.totals import GUESS
 from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import Either, Option, say
-from hloscope.base.results import Shown, one_line
+from hloscope.base.results import Shown, shorten_to_line
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.compile.dumps import Dump, DumpedModule, find_dumped_slice
 from hloscope.model import Analysis
@@ -50,7 +50,7 @@ class DumpedResult(Shown):
     seconds: float = 0.0
 
     def __repr__(self) -> str:
-        return one_line(f"<{self.module.file}: {self.problem or repr(self.analysis)}>")
+        return shorten_to_line(f"<{self.module.file}: {self.problem or repr(self.analysis)}>")
 
     if TYPE_CHECKING:
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hloscope.analysis.provenance import ONLY_UNDER_ROOT, short_source
 from hloscope.base.documents import SCHEMA, Schema, make_document
-from hloscope.base.errors import TARGET, Command, Option, caret_excerpt, say
+from hloscope.base.errors import TARGET, Command, Option, format_excerpt, say
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.model import Collective, ReasonKind, bytes_bound
 from hloscope.model.reason import Frame, SharedReason
@@ -176,7 +176,7 @@ def _render_explanation(explanation: Explanation, width: int) -> Iterator[Text]:
         if explanation.excerpt is not None:
             indented = len(explanation.excerpt) - len(explanation.excerpt.lstrip())
             column = indented if explanation.place.column is None else explanation.place.column  # counted from 0
-            excerpt = caret_excerpt(explanation.excerpt, column + 1, width - 8).splitlines()
+            excerpt = format_excerpt(explanation.excerpt, column + 1, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
         if explanation.unread:
             unread = say("the line was not read: ", ONLY_UNDER_ROOT)

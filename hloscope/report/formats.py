@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from hloscope.base.calls import in_python, shown
-from hloscope.base.errors import Notation, NotationError, did_you_mean, speaking
+from hloscope.base.calls import format_value, speak_python
+from hloscope.base.errors import Notation, NotationError, did_you_mean, use_notation
 from hloscope.base.outputs import OutputFiles, check_output, write_files, write_text
 from hloscope.report.renderer import GROUPINGS, Canvas, Renderer, load
 
@@ -88,15 +88,15 @@ def render_report(found: Shown, format_name: str, **how: Any) -> str:
         )
     if not renderer.names_options:
         return renderer.render(found._subject, found._rendered(), Canvas(**how))
-    with speaking(Notation.PYTHON):
-        return renderer.render(found._subject, in_python(found._rendered()), Canvas(**how))
+    with use_notation(Notation.PYTHON):
+        return renderer.render(found._subject, speak_python(found._rendered()), Canvas(**how))
 
 
 def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:
     if name not in names:
         choices = ", ".join(repr(each) for each in names if each is not None)
         raise NotationError(
-            f"{type(found).__name__} has no {what} {shown(name)}",
+            f"{type(found).__name__} has no {what} {format_value(name)}",
             fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
         )
 

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from hloscope.analysis.shards import find_shards, index_partitions
-from hloscope.base.calls import in_python
-from hloscope.base.errors import Notation, speaking
+from hloscope.base.calls import speak_python
+from hloscope.base.errors import Notation, use_notation
 from hloscope.base.results import Shown
 from hloscope.base.units import format_share, format_time, pluralize
 from hloscope.model import Analysis
@@ -61,8 +61,8 @@ def render_fragment(found: Shown) -> str | None:
     if draw is None:
         return None
     root = _Element("div", {"style": "color:inherit;font-size:13px;line-height:1.45;max-width:1100px;overflow-x:auto"})
-    with speaking(Notation.PYTHON):
-        draw(root, in_python(found))
+    with use_notation(Notation.PYTHON):
+        draw(root, speak_python(found))
     return ElementTree.tostring(root, encoding="unicode", method="html")
 
 

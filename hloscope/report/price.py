@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import HloscopeError, say
-from hloscope.base.results import Brief, Shown, one_line
+from hloscope.base.results import Brief, Shown, shorten_to_line
 from hloscope.base.units import format_bytes, format_share, format_time, format_time_range, pluralize
 from hloscope.model import Analysis, Collective, Memory, SliceFact, StepTime
 from hloscope.model.trial import is_tie
@@ -49,7 +49,11 @@ class Prices(tuple[Analysis | Unpriced, ...], Shown):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return one_line(f"<Prices of {self[0].target} on {pluralize(len(self), 'slice')}>") if self else "<no prices>"
+        return (
+            shorten_to_line(f"<Prices of {self[0].target} on {pluralize(len(self), 'slice')}>")
+            if self
+            else "<no prices>"
+        )
 
     if TYPE_CHECKING:
 

@@ -13,7 +13,7 @@ from hloscope.analysis.provenance import short_source
 from hloscope.analysis.shards import Shards, find_shards
 from hloscope.base.calls import front_door, whole
 from hloscope.base.documents import SCHEMA, Schema, make_document
-from hloscope.base.results import Shown, fix_tables, group_by, one_line
+from hloscope.base.results import Shown, fix_tables, group_by, shorten_to_line
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.model import ArrayFact, Mesh
 from hloscope.model.picture import Picture
@@ -72,7 +72,9 @@ class ShardingTable(Shown):
         fix_tables(self, "axis_sizes")
 
     def __repr__(self) -> str:
-        return one_line(f"<Shardings of {self.target} on {self.slice_name}: {pluralize(len(self.arrays), 'array')}>")
+        return shorten_to_line(
+            f"<Shardings of {self.target} on {self.slice_name}: {pluralize(len(self.arrays), 'array')}>"
+        )
 
     @front_door
     def draw(self, *, width: int = 100, colour: bool = False) -> str:

@@ -5,7 +5,7 @@ The built-in rules are in `hloscope.judge.rules`; `docs/rules.md` shows how to w
 
 from collections.abc import Mapping
 
-from hloscope.base.calls import front_door, in_python, text
+from hloscope.base.calls import front_door, speak_python, text
 from hloscope.base.presenter import presenter
 from hloscope.judge.facts import Facts
 from hloscope.judge.rule import (
@@ -25,7 +25,7 @@ from hloscope.model.finding import Finding, RuleDoc, Severity
 @front_door
 def pages() -> Mapping[str, RuleDoc]:
     """Returns the page of every rule, and of every other finding of a command, by name."""
-    return {name: in_python(page) for name, page in presenter().rule_pages().items()}
+    return {name: speak_python(page) for name, page in presenter().rule_pages().items()}
 
 
 @front_door

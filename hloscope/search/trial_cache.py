@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from hloscope.base.documents import text_of
+from hloscope.base.documents import encode_text
 from hloscope.base.store import Store
 from hloscope.compile.cache import CachedCompile
 from hloscope.compile.compiling import PendingCompile
@@ -124,7 +124,7 @@ def _read_entry(store: Store, kind: str, key: str, form: type[T]) -> T | None:
 def _write_entry(store: Store, kind: str, key: str, entry: object) -> None:
     import msgspec
 
-    store.put(kind, key, msgspec.json.encode(entry, enc_hook=text_of))
+    store.put(kind, key, msgspec.json.encode(entry, enc_hook=encode_text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
-from hloscope.base.calls import shown
+from hloscope.base.calls import format_value
 from hloscope.base.errors import NotationError
 from hloscope.compile.target import TargetFacts, find_attached_facts
 from hloscope.verification.model import Numerics, NumericsStatus
@@ -53,19 +53,21 @@ class Settings:
     def __post_init__(self) -> None:
         if self.on not in _PLATFORMS:
             raise NotationError(
-                f"{shown(self.on)} is not a platform to run on", fix=f"use one of {', '.join(_PLATFORMS)}"
+                f"{format_value(self.on)} is not a platform to run on", fix=f"use one of {', '.join(_PLATFORMS)}"
             )
         if not self.timeout_s > 0:
             raise NotationError(f"a time limit cannot be {self.timeout_s:g} s", fix="use a number of seconds above 0")
         if self.seed != int(self.seed):
-            raise NotationError(f"a seed must be a whole number, not {shown(self.seed)}", fix="use 0 or more")
+            raise NotationError(f"a seed must be a whole number, not {format_value(self.seed)}", fix="use 0 or more")
         if self.seed < 0:
             raise NotationError(f"a seed cannot be negative: {self.seed}", fix="use 0 or more")
         for name, bounds in self.ranges.items():
             given: Any = bounds
             pair = isinstance(given, tuple | list) and len(given) == 2
             if not pair or not all(isinstance(bound, int | float | str) for bound in given):
-                raise NotationError(f"the range of {name} cannot be {shown(given)}", fix="pass its two ends: (0, 8)")
+                raise NotationError(
+                    f"the range of {name} cannot be {format_value(given)}", fix="pass its two ends: (0, 8)"
+                )
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
             if tolerance is not None and not 0 <= tolerance < inf:
                 raise NotationError(f"{name} cannot be {tolerance:g}", fix="use a number that is 0 or more")

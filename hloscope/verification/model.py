@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from hloscope.analysis.totals import axes_key
 from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema, make_document
-from hloscope.base.results import Brief, Shown, fix_tables, one_line
+from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.judge.changes import Comparison
 from hloscope.model import Analysis, Collective, Memory, SliceFact, Total
 from hloscope.model.finding import Finding, Severity, severe, unaccepted
@@ -349,7 +349,7 @@ class Verification(Shown):
 
     def __repr__(self) -> str:
         verdict = "passed" if self.passed else "failed"
-        return one_line(f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>")
+        return shorten_to_line(f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>")
 
     if TYPE_CHECKING:
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame
 from hloscope.analysis.totals import collate
 from hloscope.base.errors import Either, TargetError, did_you_mean, say
-from hloscope.base.results import Shown, one_line
+from hloscope.base.results import Shown, shorten_to_line
 from hloscope.base.units import pluralize
 from hloscope.model import Analysis, Collective, Collectives, SourceFrame
 from hloscope.model.reason import Frame, Operation, Reason, ReasonKind, Tensor
@@ -84,7 +84,9 @@ class Explanation(Shown):
     trials: Trials | None = None
 
     def __repr__(self) -> str:
-        return one_line(f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or '?'}>")
+        return shorten_to_line(
+            f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or '?'}>"
+        )
 
     if TYPE_CHECKING:
 

@@ -498,7 +498,7 @@ class Outcome:
 
 def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
     """Has the layer searched as `hloscope.suggest(…, free="result", fix_mesh=True)` does."""
-    from hloscope.app.analyzing import analysis_of
+    from hloscope.app.analyzing import analyze_capture
     from hloscope.base.store import open_default_store
     from hloscope.compile.compiling import start_compile
     from hloscope.search.suggesting import Effort, Search
@@ -511,7 +511,7 @@ def searched(layer: Layer, seed: int, best_us: float) -> Outcome:
         function=layer.function,
         lowered=layer.lowered,
         captured=captured,
-        analysis=analysis_of(captured, "ffn"),
+        analysis=analyze_capture(captured, "ffn"),
         store=store,
         kept=pending.kept,
     )

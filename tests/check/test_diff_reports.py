@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import hloscope
 from hloscope.app.config import TargetConfig
-from hloscope.app.diffing import Side, difference, side_of_file
+from hloscope.app.diffing import Side, compare_sides, read_side
 from hloscope.base.errors import HloscopeError
 from hloscope.cli import group
 from hloscope.judge.baseline_files import format_baselines
@@ -75,8 +75,8 @@ def files(tmp_path):
 
 
 def report(old, new):
-    one, other = (side_of_file(path, path.name, MESH) for path in (old, new))
-    return difference(one, other)
+    one, other = (read_side(path, path.name, MESH) for path in (old, new))
+    return compare_sides(one, other)
 
 
 KINDS = ("hlo", "json", "baseline")
@@ -156,7 +156,7 @@ def test_a_report_that_is_none(says, tmp_path):
     path = tmp_path / "x.json"
     path.write_text("{")
     with pytest.raises(HloscopeError) as caught:
-        side_of_file(path, "x.json", MESH)
+        read_side(path, "x.json", MESH)
     assert caught.value.what.startswith("x.json ")
     says(caught.value.what)
 
@@ -165,11 +165,11 @@ def test_programs_of_other_meshes_and_slices_are_told(says, tmp_path):
     path = tmp_path / "step.hlo"
     path.write_text(BEFORE)
     sides = [
-        side_of_file(path, "step.hlo", TargetConfig(name="", options={"mesh": mesh}, slices=(slice_name,)))
+        read_side(path, "step.hlo", TargetConfig(name="", options={"mesh": mesh}, slices=(slice_name,)))
         for mesh, slice_name in (({"X": 2, "Y": 4}, "v5e:2x4"), ({"Y": 4, "X": 2}, None))
     ]
-    assert difference(sides[0], sides[0]).unlike == ()
-    slices, meshes = difference(*sides).unlike
+    assert compare_sides(sides[0], sides[0]).unlike == ()
+    slices, meshes = compare_sides(*sides).unlike
     assert ("v5e:2x4" in slices, "Y=4,X=2" in meshes) == (True, True)
     says([slices, meshes])
 
@@ -233,8 +233,8 @@ def priced(text, name):
 def test_the_step_of_a_baseline_is_shown(tmp_path):
     found = priced(BEFORE, "before.hlo")
     (tmp_path / "before.txt").write_text(format_baselines(make_baseline(found)))
-    before = side_of_file(tmp_path / "before.txt", "before.txt", MESH)
-    report = difference(before, side_of_object(found))
+    before = read_side(tmp_path / "before.txt", "before.txt", MESH)
+    report = compare_sides(before, side_of_object(found))
     assert report.same
     assert report.step_us == (round(found.time.step_us, 3), found.time.step_us)
     (row,) = [line for line in render("difference", "text", report, Canvas()).splitlines() if "predicted step" in line]
@@ -246,7 +246,7 @@ def test_a_step_of_another_cost_model_is_shown_and_not_judged(says, tmp_path):
     then = make_baseline(found)
     older = replace(then, step=replace(then.step, model=0, step_us=1.0))
     (tmp_path / "before.txt").write_text(format_baselines(older))
-    report = difference(side_of_file(tmp_path / "before.txt", "before.txt", MESH), side_of_object(found))
+    report = compare_sides(read_side(tmp_path / "before.txt", "before.txt", MESH), side_of_object(found))
     assert report.same
     text = render("difference", "text", report, Canvas(width=120))
     assert "1 us" in text

@@ -14,7 +14,7 @@ from check_examples import Repository
 
 from hloscope.app import jobs as jobs_apart
 from hloscope.app.config import ConfigError, read_project
-from hloscope.app.jobs import Outcome, jobs_of, run_jobs
+from hloscope.app.jobs import Outcome, list_jobs, run_jobs
 from hloscope.base import store
 from hloscope.compile.pool import WorkerPool
 
@@ -41,7 +41,7 @@ def project(folder, targets):
 )
 def test_targets_of_one_name_or_one_baseline_are_refused(says, tmp_path, targets, named):
     with pytest.raises(ConfigError) as caught:
-        jobs_of(read_project(project(tmp_path, targets)), ())
+        list_jobs(read_project(project(tmp_path, targets)), ())
     assert named in caught.value.what
     assert caught.value.fix
     says(caught)
@@ -52,7 +52,7 @@ def test_one_slice_of_several_can_be_named(says, tmp_path):
     config = read_project(project(tmp_path, two))
 
     def named(*names):
-        return [job.name for job in jobs_of(config, names)]
+        return [job.name for job in list_jobs(config, names)]
 
     assert named("a@v6e:2x4", "b") == ["a@v6e:2x4", "b"]
     assert named("a") == named("a", "a@v6e:2x4") == ["a@v5e:2x4", "a@v6e:2x4"]
@@ -143,7 +143,7 @@ def test_a_revision_does_not_import_the_working_tree(says, tmp_path):
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, OSError])
 def test_whatever_a_process_raises_is_its_own_targets(says, tmp_path, monkeypatch, kind):
     targets = "".join(f'[targets.{name}]\nfunction = "m.py:f"\n' for name in "ab")
-    first, second = jobs_of(read_project(project(tmp_path, targets)), ())
+    first, second = list_jobs(read_project(project(tmp_path, targets)), ())
 
     def submitted(_self, _environment, _limit, _run, _start, job, **_kwargs):
         future = Future()
@@ -166,15 +166,15 @@ def test_processes_of_a_check_share_what_they_find_of_a_shared_cache(tmp_path, m
     monkeypatch.setenv("HLOSCOPE_CACHE", "1")
     monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "own"))
     monkeypatch.setenv("HLOSCOPE_REMOTE_CACHE", f"file://{tmp_path}/shared")
-    with jobs_apart._environment(cached=True) as environment:
+    with jobs_apart._make_environment(cached=True) as environment:
         notes = Path(environment[store.NOTES])
         assert notes.is_dir()
     assert not notes.exists()
-    with jobs_apart._environment(cached=False) as environment:
+    with jobs_apart._make_environment(cached=False) as environment:
         assert store.NOTES not in environment
     monkeypatch.setattr(store, "_states", {})
     monkeypatch.setattr(store, "_open_address", lambda _: 1 / 0)
-    with jobs_apart._environment(cached=True) as environment:
+    with jobs_apart._make_environment(cached=True) as environment:
         assert "HLOSCOPE_REMOTE_CACHE" not in environment
 
 
@@ -226,7 +226,7 @@ def test_targets_of_one_module_share_a_process(tmp_path, monkeypatch):
         return future
 
     monkeypatch.setattr(WorkerPool, "submit_in", submitted)
-    jobs = jobs_of(read_project(project(tmp_path, "".join(targets))), ())
+    jobs = list_jobs(read_project(project(tmp_path, "".join(targets))), ())
     assert [outcome.job for outcome in run_jobs(jobs, workers=2)] == list(jobs)
     assert len(imported) == 2
     changes = sum(len(list(groupby(functions))) for functions in imported.values())

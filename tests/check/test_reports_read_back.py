@@ -10,7 +10,7 @@ import pytest
 
 import hloscope
 from hloscope.app.config import TargetConfig
-from hloscope.app.diffing import side_of_file
+from hloscope.app.diffing import read_side
 from hloscope.base.documents import read_document
 from hloscope.base.errors import HloscopeError
 from hloscope.model import Analysis, ReasonKind, SourceFrame
@@ -96,7 +96,7 @@ def test_files_that_are_no_json(tmp_path, text):
     path = tmp_path / "r.json"
     path.write_text(text)
     with pytest.raises(HloscopeError, match=r"^error: r\.json is not valid JSON"):
-        side_of_file(path, "r.json", TargetConfig(name="t"))
+        read_side(path, "r.json", TargetConfig(name="t"))
 
 
 @pytest.mark.parametrize("kind", [str, Path])

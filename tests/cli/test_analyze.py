@@ -468,6 +468,6 @@ def test_whatever_user_code_raises_is_not_the_exit_code_of_findings(capsys):
         raise Cancelled("by its scheduler")
 
     with pytest.raises(SystemExit) as caught:
-        running.guarded(cancelled, debug=False)
+        running.run_guarded(cancelled, debug=False)
     assert caught.value.code == 2
     assert "Cancelled: by its scheduler" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hloscope.cli.running import guarded
+from hloscope.cli.running import run_guarded
 
 
 def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost(capsys):
@@ -23,6 +23,6 @@ def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost(capsys):
         time.sleep(5)
 
     with pytest.raises(SystemExit) as ended:
-        guarded(run, debug=False)
+        run_guarded(run, debug=False)
     assert ended.value.code == 130
     assert capsys.readouterr().err == "interrupted\n"

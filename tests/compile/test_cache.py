@@ -12,7 +12,7 @@ import jax
 import msgspec
 import pytest
 
-from hloscope.app.analyzing import analysis_of
+from hloscope.app.analyzing import analyze_capture
 from hloscope.base.store import Store
 from hloscope.compile import cache, client, compiling, jax_support
 from hloscope.compile.cache import find_moves, move_hlo_places, move_places, read_locations
@@ -99,7 +99,7 @@ def without_lines(analysis):
 def test_a_function_that_moved_is_not_compiled_and_has_its_new_lines(compiled):
     def analyzed(source, **options):
         captured, compiles = compiled(source, **options)
-        return analysis_of(captured, "step"), compiles
+        return analyze_capture(captured, "step"), compiles
 
     first, compiles = analyzed(SOURCE)
     assert compiles == 1
@@ -259,7 +259,7 @@ def test_lines_of_a_function_with_arguments_of_its_own_move(tmp_path):
     def analyzed(text):
         program = lower(function_in(tmp_path, text, name="module.py"), facts, name="step")
         pending = compiling.start_compile(program, store=store)
-        return pending.found is not None, analysis_of(pending.capture(), "step")
+        return pending.found is not None, analyze_capture(pending.capture(), "step")
 
     fresh, first = analyzed(source)
     kept, moved = analyzed("# moved\n" * 3 + source)

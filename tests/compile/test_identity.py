@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import pytest
 from compiled_twice import DUMPS, compiled_twice, files_with_numbers, lowered
 
-from hloscope.app.analyzing import analysis_of
+from hloscope.app.analyzing import analyze_capture
 from hloscope.base.errors import DeviceCountError, TraceError
 from hloscope.base.store import Store
 from hloscope.compile import client, jax_private, operation_numbers
@@ -116,7 +116,7 @@ def test_nobody_sees_a_number(tmp_path, name):
     for captured in (fresh, kept.capture()):
         assert captured.compiled.partitioned_identities
         assert NUMBER.findall(repr(captured)) == []
-        analysis = analysis_of(captured, name)
+        analysis = analyze_capture(captured, name)
         assert NUMBER.findall(repr(analysis)) == []
         for format_name in list_formats("analysis"):
             assert NUMBER.findall(render("analysis", format_name, analysis, Canvas())) == []

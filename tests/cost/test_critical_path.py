@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 
 import hloscope
-from hloscope.app.requests import hlo_text
+from hloscope.app.requests import read_hlo_text
 from hloscope.hlo import parse_module
 from hloscope.judge.rules.collective_on_critical_path import CollectiveOnCriticalPath
 from hloscope.rules import Facts
@@ -169,7 +169,7 @@ def test_no_path_is_longer_than_the_step_as_it_is_scheduled(root, folder):
 def test_what_travels_between_slices_makes_no_path_longer_than_the_step(root, name):
     """In a loop each part of a transfer between slices may be another iteration's."""
     (path,) = (root / "fixtures").rglob(f"{name}.hlo*")
-    facts = facts_of(hlo_text(str(path)), "v5e:4x8")
+    facts = facts_of(read_hlo_text(str(path)), "v5e:4x8")
     assert facts.collectives
     assert facts.critical_path.time_us <= facts.step_us
 

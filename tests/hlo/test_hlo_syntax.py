@@ -10,7 +10,7 @@ import pytest
 from hlo_texts import module_of
 from lark import logger
 
-from hloscope.base.grammars import grammar_text
+from hloscope.base.grammars import read_grammar
 from hloscope.hlo import parse_module
 from hloscope.hlo.grammar import Language
 from hloscope.hlo.lalr import OPCODES, is_known_opcode, load_tables, make_tables
@@ -24,7 +24,7 @@ def test_the_grammar_has_no_conflicts(caplog):
     logger.addHandler(caplog.handler)
     level, logger.level = logger.level, logging.DEBUG
     try:
-        make_tables(grammar_text("hlo"), debug=True)
+        make_tables(read_grammar("hlo"), debug=True)
     finally:
         logger.level = level
         logger.removeHandler(caplog.handler)
@@ -32,7 +32,7 @@ def test_the_grammar_has_no_conflicts(caplog):
 
 
 def test_the_kept_tables_are_those_of_the_grammar():
-    assert load_tables() == make_tables(grammar_text("hlo")), "write them anew: see hloscope/hlo/lalr.py"
+    assert load_tables() == make_tables(read_grammar("hlo")), "write them anew: see hloscope/hlo/lalr.py"
 
 
 def test_text_is_read_without_lark():
@@ -44,7 +44,7 @@ def test_text_is_read_without_lark():
 
 def test_the_grammar_is_the_definition():
     """An edit of the grammar changes what is read: nothing about `ROOT` is known elsewhere."""
-    edited = grammar_text("hlo").replace("/ROOT(?!", "/LAST(?!")
+    edited = read_grammar("hlo").replace("/ROOT(?!", "/LAST(?!")
     instruction = Language(make_tables(edited)).parse("instruction", "LAST %r = f32[] add(%a, %b)")
     assert instruction.is_root
 

@@ -482,11 +482,11 @@ def test_a_case_may_be_a_file_beside_the_module(says, nothing_loaded, tmp_path):
     code = RULE.replace("import sys\n", "import sys\nfrom pathlib import Path\n")
     (tmp_path / "our_files.py").write_text(code.replace("most: int", f"{cases}\n    most: int"))
     load_plugins("our_files", root=tmp_path)
-    from hloscope.app.own_rules import failed_cases
+    from hloscope.app.own_rules import find_failed_cases
 
     (rule,) = plugins.list_plugins()[-1].rules
     assert isinstance(rule.cases[0], Case)
-    (failed,) = failed_cases(rule)
+    (failed,) = find_failed_cases(rule)
     assert failed.startswith("case 2: ")
     assert str(tmp_path / "gone.hlo") in failed
     says(failed)

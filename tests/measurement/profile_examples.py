@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jaxlib import _hlo
 
-from hloscope.app.analyses import timeline_of_text
-from hloscope.app.requests import Text, capture_of_text, with_guesses
+from hloscope.app.analyses import predict_timeline_of_text
+from hloscope.app.requests import Text, add_guesses, make_capture
 from hloscope.base.protobuf import encode_field
 from hloscope.compile.target import make_facts
 from hloscope.cost.predictions import Prediction, predict_step
@@ -25,8 +25,8 @@ SLICE = "v5e:2x4"
 def prediction_of(text: str, slice_name: str = SLICE) -> Prediction:
     """What is predicted of a text."""
     module = parse_module(text)
-    program = capture_of_text(text, module, make_facts(), parse_slice(slice_name), name="test")
-    program = with_guesses(program, module, make_facts(), is_said=True)
+    program = make_capture(text, module, make_facts(), parse_slice(slice_name), name="test")
+    program = add_guesses(program, module, make_facts(), is_said=True)
     found = predict_step(program, module, price_capture(program, module, target="test"))
     assert found is not None
     return found
@@ -42,7 +42,7 @@ def proto_of(text: str) -> bytes:
 
 def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: int = 1) -> Profile:
     """The profile of a text that runs as predicted."""
-    found = timeline_of_text(Text(name="test", text=text, facts=make_facts(slice=slice_name)))
+    found = predict_timeline_of_text(Text(name="test", text=text, facts=make_facts(slice=slice_name)))
     return make_predicted_profile(
         found, found.evidence.program, parse_module(text), proto=proto_of(text), devices=devices, runs=runs
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from hloscope.app.analyzing import analyze_hlo
-from hloscope.app.diffing import Side, difference
+from hloscope.app.diffing import Side, compare_sides
 from hloscope.judge.checks import check_analysis
 from hloscope.judge.notation import parse_contract
 from hloscope.judge.selection import make_selection
@@ -148,7 +148,7 @@ def test_sarif_shows_what_no_viewer_obeys(report):
 @pytest.mark.parametrize("name", ["text", "json", "markdown"])
 def test_diff(analysis, name):
     fewer = replace(analysis, target=f"older{EVIL}", collectives=analysis.collectives[:2])
-    found = difference(Side.of(fewer.target, fewer), Side.of(analysis.target, analysis))
+    found = compare_sides(Side.of(fewer.target, fewer), Side.of(analysis.target, analysis))
     assert found.changes
     assert analysis.target in found.not_understood
     text = render("difference", name, found, Canvas())

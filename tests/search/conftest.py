@@ -22,7 +22,7 @@ def subject_of(kept_compiles):
     def subject(name: str, file: str = "fixable.py"):
         function = import_target(f"{PROGRAMS / file}:{name}")
         facts = find_attached_facts(function)
-        return analyzing.subject_of(Function(target=name, facts=facts, store=kept_compiles), function, facts)
+        return analyzing.make_search_subject(Function(target=name, facts=facts, store=kept_compiles), function, facts)
 
     return subject
 

@@ -33,7 +33,7 @@ def subject(slice_name="v5e:2x4", compile_s=0.5, time=1.0):
     ({"slice_name": "cpu:8", "time": None}, 300.0, "cpu:8 has no times to compare"),
 ], ids=str)  # fmt: skip
 def test_what_compiles_quickly_is_tried_unasked(facts, seconds, expected):
-    assert explaining._why_not(None, subject(**facts), Trying(seconds=seconds)) == expected
+    assert explaining._explain_untried(None, subject(**facts), Trying(seconds=seconds)) == expected
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ EXPLANATION = Explanation(
 
 
 def test_all_collectives_together_get_four_changes(tried):
-    found = explaining._with_trials([EXPLANATION] * 3, subject(), Trying())
+    found = explaining._add_trials([EXPLANATION] * 3, subject(), Trying())
     assert [limit.changes for limit in tried] == [4, 1]
     assert tried[0].seconds == 10
     assert [one.trials.not_tried is None for one in found] == [True, True, False]
@@ -63,6 +63,6 @@ def test_all_collectives_together_get_four_changes(tried):
 
 
 def test_asked_for_time_is_spent_on_as_many_as_there_are(tried):
-    explaining._with_trials([EXPLANATION] * 3, subject(compile_s=100.0), Trying(seconds=60))
+    explaining._add_trials([EXPLANATION] * 3, subject(compile_s=100.0), Trying(seconds=60))
     assert len(tried) == 3
     assert tried[0] == replace(tried[0], changes=60, seconds=60)

@@ -14,7 +14,7 @@ SEEDS = Path(__file__).parent.parent.parent / "fixtures" / "programs"
 @pytest.fixture(scope="session")
 def explained(kept_compiles):
     """The analysis, with reasons, of `file.py:function` in this room's programs or among the seeds."""
-    from hloscope.app.analyzing import analysis_of
+    from hloscope.app.analyzing import analyze_capture
     from hloscope.compile.compiling import start_compile
     from hloscope.compile.loading import import_target
     from hloscope.compile.lowering import lower
@@ -27,6 +27,6 @@ def explained(kept_compiles):
         captured = start_compile(
             lower(function, find_attached_facts(function), name=target), store=kept_compiles
         ).capture()
-        return analysis_of(captured, target)
+        return analyze_capture(captured, target)
 
     return analysis_of_target

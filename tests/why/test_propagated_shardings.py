@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.app.analyses import shardings_of
+from hloscope.app.analyses import propagate_shardings
 from hloscope.compile.functions import Function
 from hloscope.compile.target import TargetFacts
 from hloscope.report.formats import Canvas, render
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.tpu_compiler
 def table(root, monkeypatch):
     def of(target: str):
         monkeypatch.chdir(root)
-        return shardings_of(Function(target=target, facts=TargetFacts()))
+        return propagate_shardings(Function(target=target, facts=TargetFacts()))
 
     return of
 

@@ -510,6 +510,6 @@ def find_array(arrays: Sequence[_Array], name: str, target: str) -> _Array:
     names = list(dict.fromkeys(array.name for array in arrays))
     shown = ", ".join(names[:_NEAR]) + (f" and {len(names) - _NEAR} more" if len(names) > _NEAR else "")
     raise HloscopeError(
-        f"{target} has no array {calls.shown(name)} among its arguments, outputs and large intermediates",
+        f"{target} has no array {calls.format_value(name)} among its arguments, outputs and large intermediates",
         fix=did_you_mean(str(name), names, f"it has {shown}" if names else None, most=_NEAR),
     )
