@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Unpack
 
 from hloscope.analysis.program_labels import label_programs
 from hloscope.app.analyses import analyze
@@ -24,7 +24,7 @@ from hloscope.app.jobs import (
     run_jobs,
     run_over_targets,
 )
-from hloscope.app.requests import PYTHON, check_target, read_report, refuse_beside_analysis
+from hloscope.app.requests import PYTHON, Target, check_target, read_report, refuse_beside_analysis
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.documents import read_document
@@ -43,8 +43,6 @@ from hloscope.judge.selection import make_selection
 from hloscope.model import Analysis
 from hloscope.model.finding import Severity
 from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, compute_seal
-
-Target: TypeAlias = Callable[..., Any] | str | Path | Analysis
 
 
 @front_door

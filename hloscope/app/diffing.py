@@ -13,13 +13,13 @@ from hloscope.analysis.program_labels import label_programs
 from hloscope.analysis.totals import remove_guesses
 from hloscope.app.analyses import analyze
 from hloscope.app.analyzing import analyze_hlo
-from hloscope.app.checking import Target
 from hloscope.app.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.app.jobs import Checkout, Job, list_jobs, run_git, run_jobs
 from hloscope.app.requests import (
     PYTHON,
     FrontDoor,
     Result,
+    Target,
     check_target,
     read_hlo_text,
     read_report,

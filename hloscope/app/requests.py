@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from hloscope.analysis.meshes import infer_mesh
 from hloscope.analysis.totals import GUESS
@@ -35,6 +35,9 @@ from hloscope.model import Analysis
 from hloscope.model.capture import Capture, CompiledProgram, Mesh
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import Slice
+
+Target: TypeAlias = Callable[..., Any] | str | Path | Analysis
+"""What is checked or compared: a program as for `analyze`, or an analysis."""
 
 # ---- HLO text as a target: reading it, the options that apply to it, and the slice that it is assumed to run on
 

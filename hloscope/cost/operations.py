@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import NamedTuple
 
 from hloscope.analysis.compute import MATMUL_OPCODES, count_flops, find_kernel_names, parse_integers, read_cost_estimate
 from hloscope.analysis.spellings import PALLAS
 from hloscope.analysis.transfers import MEGACORE_MARK, CoreBranches, find_core_branches
 from hloscope.base.units import sum_known
+from hloscope.cost.records import OperationTime, TimeBasis
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph
-from hloscope.model.vocabulary import Bound
 from hloscope.tpu.generation import CONSTANTS, Chip, Constants
 
 # ---- the work of an instruction, from its printed text: FLOPs, passes of the matrix unit, and bytes per memory
@@ -365,67 +364,6 @@ _FEEDS = frozenset({"infeed", "outfeed"})
 _MAY_REACH_HOST = _FEEDS | {"send", "recv"}
 _HOST = "host"
 """XLA's name for the thread that runs on the host."""
-
-
-class TimeBasis(StrEnum):
-    """The basis of an instruction's time."""
-
-    CYCLES = "cycles"
-    VECTOR = "vector unit"
-    NARROW = "8-bit matmul"
-    MEMORY = "memory"
-    ROOFLINE = "roofline"
-    TRANSPOSED = "transposed layouts"
-    SINGLE_ROWS = "update of single rows"
-    LINK_TO_HOST = "link to the host"
-    UNKNOWN = "unknown"
-    FREE = "free"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationTime:
-    """The time of one instruction.
-
-    Attributes:
-        time_us: Its time in microseconds.
-        basis: The compiler's estimated cycles, all of them or those of the vector unit; the peak for 8-bit types; the
-        memory traffic, row by row or in general; the traffic to or from the host; a roofline of FLOPs and bytes; or the
-        traffic of an unknown operation.
-        memory_us: Time of its HBM traffic alone.
-        moved_bytes: Bytes of its operands and results, with tile padding.
-        hbm_bytes: Lower bound of the HBM bytes that it reads and writes.
-        flops: FLOPs, counting a multiply-add as two.
-        least_bf16_flops: The same, converted to bf16 FLOPs that take the chip equally long at its peak.
-        bf16_flops_per_cycle: FLOPs per compiler cycle of a large matmul that memory does not slow down; 0 for others.
-        is_over_host: Whether it crosses the link between the host and the device.
-        is_to_host: Whether it crosses it towards the host.
-        kernel: The name of a kernel whose cost is unknown, so that its time is a lower bound; None for all else.
-    """
-
-    time_us: float
-    basis: TimeBasis
-    memory_us: float = 0.0
-    moved_bytes: int = 0
-    hbm_bytes: int = 0
-    flops: int = 0
-    least_bf16_flops: float = 0.0
-    bf16_flops_per_cycle: float = 0.0
-    is_over_host: bool = False
-    is_to_host: bool = False
-    kernel: str | None = None
-
-    @property
-    def bound(self) -> Bound:
-        """The bound of the time; the host and kernels take at least their given times."""
-        if self.basis is not TimeBasis.UNKNOWN:
-            return Bound.EXACT
-        return Bound.AT_LEAST if self.is_over_host or self.kernel else Bound.UNKNOWN
-
-    @property
-    def is_paced_by_memory(self) -> bool:
-        """True if the device's own memory limits its pace."""
-        paced = self.basis is TimeBasis.MEMORY or self.memory_us >= self.time_us > 0
-        return paced and not self.is_over_host
 
 
 FREE_OPERATION = OperationTime(time_us=0.0, basis=TimeBasis.FREE)

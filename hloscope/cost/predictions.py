@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from hloscope.cost.network import NetworkTime
-from hloscope.cost.operations import TimeBasis
 from hloscope.cost.price import make_program_walk
-from hloscope.cost.records import CollectiveKey, InstructionSpan
+from hloscope.cost.records import CollectiveKey, InstructionSpan, TimeBasis
 from hloscope.cost.walk import LOCAL_START_OPCODES, Walk, ends_chain, find_copy_unit
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
-from hloscope.model.timeline import Unit
+from hloscope.model.timeline import Activity, Unit
 from hloscope.model.vocabulary import Bound
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip
@@ -26,15 +24,6 @@ _HANDS_ON = frozenset({"get-tuple-element", "call-update", "async-update", "bitc
 WITHIN_DEVICE, TO_HOST, FROM_HOST = "within the device", "to the host", "from the host"
 _QUEUES = {Unit.HBM: WITHIN_DEVICE, Unit.TO_HOST: TO_HOST, Unit.FROM_HOST: FROM_HOST}
 _NOT_RUN = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element"})
-
-
-class Activity(StrEnum):
-    """The activity of a device during an operation."""
-
-    COMPUTING = "computing"
-    COMMUNICATION = "communication"
-    HOST = "host copies"
-    MEMORY = "memory copies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

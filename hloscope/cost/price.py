@@ -16,8 +16,8 @@ from hloscope.base.errors import SliceError
 from hloscope.base.units import count_array_bytes, format_bytes, format_share
 from hloscope.cost.collectives import Pricing, count_partitions, map_partitions_to_devices, price_collectives
 from hloscope.cost.network import Network
-from hloscope.cost.operations import Operations, TimeBasis, Work, count_fused_work, count_work, read_cycles
-from hloscope.cost.records import PricedCollectives, Sums
+from hloscope.cost.operations import Operations, Work, count_fused_work, count_work, read_cycles
+from hloscope.cost.records import PricedCollectives, Sums, TimeBasis
 from hloscope.cost.walk import Walk
 from hloscope.hlo import HloInstruction, HloModule, pause_collector
 from hloscope.hlo.call_graph import HloGraph, reach_all

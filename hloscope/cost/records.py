@@ -5,18 +5,79 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hloscope.cost.network import NetworkTime
-from hloscope.cost.operations import OperationTime, TimeBasis
 from hloscope.hlo import HloInstruction
 from hloscope.model.timeline import TimedRun, Unit, WaitCause
 from hloscope.model.vocabulary import Bound
 
 CollectiveKey = tuple[str, str]
 """The computation and the name of the instruction that starts a collective."""
+
+
+class TimeBasis(StrEnum):
+    """The basis of an instruction's time."""
+
+    CYCLES = "cycles"
+    VECTOR = "vector unit"
+    NARROW = "8-bit matmul"
+    MEMORY = "memory"
+    ROOFLINE = "roofline"
+    TRANSPOSED = "transposed layouts"
+    SINGLE_ROWS = "update of single rows"
+    LINK_TO_HOST = "link to the host"
+    UNKNOWN = "unknown"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTime:
+    """The time of one instruction.
+
+    Attributes:
+        time_us: Its time in microseconds.
+        basis: The compiler's estimated cycles, all of them or those of the vector unit; the peak for 8-bit types; the
+        memory traffic, row by row or in general; the traffic to or from the host; a roofline of FLOPs and bytes; or the
+        traffic of an unknown operation.
+        memory_us: Time of its HBM traffic alone.
+        moved_bytes: Bytes of its operands and results, with tile padding.
+        hbm_bytes: Lower bound of the HBM bytes that it reads and writes.
+        flops: FLOPs, counting a multiply-add as two.
+        least_bf16_flops: The same, converted to bf16 FLOPs that take the chip equally long at its peak.
+        bf16_flops_per_cycle: FLOPs per compiler cycle of a large matmul that memory does not slow down; 0 for others.
+        is_over_host: Whether it crosses the link between the host and the device.
+        is_to_host: Whether it crosses it towards the host.
+        kernel: The name of a kernel whose cost is unknown, so that its time is a lower bound; None for all else.
+    """
+
+    time_us: float
+    basis: TimeBasis
+    memory_us: float = 0.0
+    moved_bytes: int = 0
+    hbm_bytes: int = 0
+    flops: int = 0
+    least_bf16_flops: float = 0.0
+    bf16_flops_per_cycle: float = 0.0
+    is_over_host: bool = False
+    is_to_host: bool = False
+    kernel: str | None = None
+
+    @property
+    def bound(self) -> Bound:
+        """The bound of the time; the host and kernels take at least their given times."""
+        if self.basis is not TimeBasis.UNKNOWN:
+            return Bound.EXACT
+        return Bound.AT_LEAST if self.is_over_host or self.kernel else Bound.UNKNOWN
+
+    @property
+    def is_paced_by_memory(self) -> bool:
+        """True if the device's own memory limits its pace."""
+        paced = self.basis is TimeBasis.MEMORY or self.memory_us >= self.time_us > 0
+        return paced and not self.is_over_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

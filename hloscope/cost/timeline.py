@@ -10,9 +10,8 @@ import numpy as np
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.groups import Placement
-from hloscope.cost.operations import TimeBasis
 from hloscope.cost.price import price_module, price_walk
-from hloscope.cost.records import CollectiveKey, Schedule, Stretch, Sums
+from hloscope.cost.records import CollectiveKey, Schedule, Stretch, Sums, TimeBasis
 from hloscope.cost.walk import Walk
 from hloscope.hlo import HloModule
 from hloscope.model import Analysis

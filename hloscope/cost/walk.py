@@ -13,8 +13,18 @@ from math import inf, isfinite
 from hloscope.analysis.transfers import CoreBranches
 from hloscope.analysis.trip_counts import find_trip_count
 from hloscope.cost.network import NetworkTime
-from hloscope.cost.operations import Operations, OperationTime, TimeBasis, reaches_host, runs_on_host
-from hloscope.cost.records import CollectiveKey, InFlight, InstructionSpan, PricedCollectives, Schedule, Stretch, Sums
+from hloscope.cost.operations import Operations, reaches_host, runs_on_host
+from hloscope.cost.records import (
+    CollectiveKey,
+    InFlight,
+    InstructionSpan,
+    OperationTime,
+    PricedCollectives,
+    Schedule,
+    Stretch,
+    Sums,
+    TimeBasis,
+)
 from hloscope.hlo import HloComputation, HloInstruction
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.model.timeline import TimedRun, Unit, WaitCause

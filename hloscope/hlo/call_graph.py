@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from hloscope.hlo import HloComputation, HloInstruction, HloModule
+from hloscope.hlo.ir import HloComputation, HloInstruction, HloModule
 
 _Item = TypeVar("_Item", bound=Hashable)
 

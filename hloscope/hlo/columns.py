@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hloscope.hlo.grammar import MAX_DEPTH
 from hloscope.hlo.lalr import RESERVED, count_needed_operands
 from hloscope.hlo.records import (
     LEAF_OPCODES,
+    MAX_DEPTH,
     Callee,
     Computation,
     Dialect,

@@ -18,11 +18,11 @@ from hloscope.hlo.lalr import (
     HloSyntaxError,
     LalrRuntime,
     ParseTables,
-    Token,
     load_tables,
 )
 from hloscope.hlo.records import (
     COMBINED,
+    MAX_DEPTH,
     UNBOUNDED,
     Attribute,
     Callee,
@@ -40,6 +40,7 @@ from hloscope.hlo.records import (
     Shape,
     StackTableRow,
     TextSpan,
+    Token,
     join_spans,
 )
 from hloscope.hlo.sharding import (
@@ -404,9 +405,6 @@ _OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
 
 _MOST_ARRAYS = 1 << 14
 """Number of arrays kept for later texts: the same few make up very many shapes."""
-
-MAX_DEPTH = 100
-"""Maximum nesting of tuples and operands; XLA's own stack ends not much later."""
 
 
 class GrammarActions(ValueActions):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hloscope.base.grammars import read_grammar
+from hloscope.hlo.records import Token
 
 # ---- XLA's words: opcodes, words that cannot be an instruction's name, and keys of attributes
 
@@ -419,25 +420,3 @@ def _find_closing(
             if depth == 0:
                 return match
     raise HloSyntaxError(len(text), opened_at=opened_at, accepted=accepted)
-
-
-class Token(str):
-    """A piece of the text, with its terminal and offsets.
-
-    Attributes:
-        type: The terminal's name in the grammar.
-        start_pos: Offset of its first character.
-        end_pos: Offset after its last character.
-    """
-
-    __slots__ = ("end_pos", "start_pos", "type")
-
-    type: str
-    start_pos: int
-    end_pos: int
-
-    def until(self, end: int) -> Token:
-        """The same token without its last characters; `end` is negative."""
-        found = Token(self[:end])
-        found.type, found.start_pos, found.end_pos = self.type, self.start_pos, self.end_pos + end
-        return found

@@ -11,7 +11,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from hloscope.base.errors import HloscopeError
 from hloscope.base.units import count_array_bytes, sum_known
-from hloscope.hlo.lalr import Token
 
 # ---- shapes and layouts of HLO values, and their sizes in bytes
 
@@ -20,6 +19,32 @@ UNBOUNDED = -1
 
 COMBINED = -1
 """The tile dimension that XLA prints as `*`: it is merged with the next more minor one before tiling."""
+
+
+MAX_DEPTH = 100
+"""Maximum nesting of tuples and operands; XLA's own stack ends not much later."""
+
+
+class Token(str):
+    """A piece of the text, with its terminal and offsets.
+
+    Attributes:
+        type: The terminal's name in the grammar.
+        start_pos: Offset of its first character.
+        end_pos: Offset after its last character.
+    """
+
+    __slots__ = ("end_pos", "start_pos", "type")
+
+    type: str
+    start_pos: int
+    end_pos: int
+
+    def until(self, end: int) -> Token:
+        """The same token without its last characters; `end` is negative."""
+        found = Token(self[:end])
+        found.type, found.start_pos, found.end_pos = self.type, self.start_pos, self.end_pos + end
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

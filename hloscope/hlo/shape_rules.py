@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hloscope.base.units import count_element_bits
-from hloscope.hlo.grammar import MAX_DEPTH
-from hloscope.hlo.records import UNBOUNDED, UNKNOWN_SHAPE, Shape
+from hloscope.hlo.records import MAX_DEPTH, UNBOUNDED, UNKNOWN_SHAPE, Shape
 
 _INTEGER = re.compile(r"-?\d+")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")

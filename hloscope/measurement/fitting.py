@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from hloscope.base.errors import ProfileError
-from hloscope.cost.operations import TimeBasis
-from hloscope.cost.predictions import FROM_HOST, TO_HOST, Activity, PredictedOperation
+from hloscope.cost.predictions import FROM_HOST, TO_HOST, PredictedOperation
+from hloscope.cost.records import TimeBasis
 from hloscope.measurement.joining import JoinedProgram, measure_transfers
 from hloscope.measurement.model import CalibratedFigure, CompareDocument, MeasuredTransfer
+from hloscope.model.timeline import Activity
 from hloscope.model.vocabulary import Bound
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip

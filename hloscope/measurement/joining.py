@@ -12,7 +12,7 @@ from statistics import median_low
 from hloscope.analysis.provenance import find_provenance, find_source_frames, render_users_line
 from hloscope.analysis.totals import collate
 from hloscope.base.units import sum_known
-from hloscope.cost.predictions import WITHIN_DEVICE, Activity, PredictedOperation, Prediction
+from hloscope.cost.predictions import WITHIN_DEVICE, PredictedOperation, Prediction
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.measurement.model import (
@@ -26,6 +26,7 @@ from hloscope.measurement.model import (
 )
 from hloscope.measurement.profiles import DeviceRun, ProfiledDevice, ProfiledOperation, ProfileEvent
 from hloscope.model import Analysis
+from hloscope.model.timeline import Activity
 from hloscope.model.vocabulary import Bound, Link
 
 # ---- the runs of one program, by operation: executions, durations and waits

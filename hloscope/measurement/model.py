@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hloscope.base.documents import SCHEMA, Schema
 from hloscope.base.results import Shown, shorten_to_line
 from hloscope.base.units import format_time
-from hloscope.cost.predictions import Activity
+from hloscope.model.timeline import Activity
 from hloscope.model.vocabulary import Bound, Link
 
 if TYPE_CHECKING:

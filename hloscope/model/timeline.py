@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from hloscope.plain_types import TimelineDict
 
 
+class Activity(StrEnum):
+    """The activity of a device during an operation."""
+
+    COMPUTING = "computing"
+    COMMUNICATION = "communication"
+    HOST = "host copies"
+    MEMORY = "memory copies"
+
+
 class Unit(StrEnum):
     """A unit of the device that works or waits."""
 

@@ -3,7 +3,8 @@
 import pytest
 from cost_examples import BLOCK, READ, cycles, module_text, moved_us
 
-from hloscope.cost.operations import Operations, TimeBasis
+from hloscope.cost.operations import Operations
+from hloscope.cost.records import TimeBasis
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.tpu import find_chip

@@ -12,8 +12,8 @@ from published.compiled import compiled
 from published.rows import COLLECTIVE, Row
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.cost.operations import TimeBasis
 from hloscope.cost.price import price_module
+from hloscope.cost.records import TimeBasis
 from hloscope.hlo import HloModule, parse_module
 from hloscope.model import Analysis, Mesh
 from hloscope.tpu import Slice, parse_slice
