@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.analysis.program_labels import label_programs
+from hloscope.analysis.totals import label_programs
 from hloscope.base.errors import HloscopeError, NotationError, TargetError
 
 ROOT = Path(__file__).parent.parent

@@ -9,8 +9,15 @@ from hloscope.analysis.arrays import find_arguments, find_largest_intermediates,
 from hloscope.analysis.collectives import FoundCollectives, find_collectives
 from hloscope.analysis.compute import find_kernels, find_matmuls
 from hloscope.analysis.executions import make_unmodelled
-from hloscope.analysis.groups import Groups, Placement, find_axes_of_groups, find_numbering
-from hloscope.analysis.meshes import count_shardy_devices, read_mesh, read_meshes
+from hloscope.analysis.groups import (
+    Groups,
+    Placement,
+    count_shardy_devices,
+    find_axes_of_groups,
+    find_numbering,
+    read_mesh,
+    read_meshes,
+)
 from hloscope.analysis.model_parts import attach_parts
 from hloscope.analysis.spellings import CUSTOM_CALLS, explain_suspicion
 from hloscope.analysis.totals import compute_totals, sort_largest_first

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise, takewhile
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hloscope.analysis.dataflow import find_consumers, find_producers
-from hloscope.analysis.transfers import Transfer, TransferSite
 from hloscope.base.environment import find_cell, is_launcher
 from hloscope.base.errors import Option, say
 from hloscope.hlo import HloInstruction, StackFrame
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import SourceFrame
 from hloscope.model.vocabulary import Kind, Origin
+
+if TYPE_CHECKING:
+    from hloscope.analysis.transfers import Transfer, TransferSite
 
 _SAYS_NOTHING = frozenset({"parameter", "constant", "tuple", "while", "conditional", "partition-id", "after-all"})
 """Instructions whose metadata names an argument or a whole loop rather than an operation."""

@@ -20,7 +20,7 @@ from hloscope.compile.functions import Function, begin_compile, captured_functio
 from hloscope.compile.target import TargetFacts, make_facts
 from hloscope.cost.timeline import price_capture
 from hloscope.hlo import HloModule, parse_module
-from hloscope.judge.facts import Facts
+from hloscope.judge.rule import Facts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
 from hloscope.model import Analysis, ArrayFact, SliceFact
 from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence

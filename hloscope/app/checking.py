@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from hloscope.analysis.program_labels import label_programs
+from hloscope.analysis.totals import label_programs
 from hloscope.app.analyses import analyze
 from hloscope.app.config import ProjectConfig, TargetConfig, find_project, raise_mistakes
 from hloscope.app.jobs import (

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from hloscope.analysis.program_labels import label_programs
-from hloscope.analysis.totals import remove_guesses
+from hloscope.analysis.totals import label_programs, remove_guesses
 from hloscope.app.analyses import analyze
 from hloscope.app.analyzing import analyze_hlo
 from hloscope.app.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project

@@ -1,4 +1,4 @@
-"""The presenter of all results (see `hloscope.base.presenter`); each function loads what it needs when called."""
+"""The presenter of all results (see `hloscope.base.results`); each function loads what it needs when called."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from hloscope.analysis.meshes import infer_mesh
+from hloscope.analysis.groups import infer_mesh
 from hloscope.analysis.totals import GUESS
 from hloscope.base import calls
 from hloscope.base.calls import has_value

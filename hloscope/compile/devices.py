@@ -27,8 +27,7 @@ from hloscope.compile.multislice import simulate_hybrid_meshes
 from hloscope.compile.notation import parse_axis_types
 from hloscope.compile.simulated_slice import change_pose, count_posed_processes, find_posed_slice, pose_devices_as
 from hloscope.compile.target import TargetFacts, find_attached_facts
-from hloscope.tpu.devices import SliceDevice, list_devices
-from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
+from hloscope.tpu.slices import Slice, SliceDevice, find_smallest_slice, list_devices, parse_slice
 
 T = TypeVar("T")
 

@@ -24,9 +24,8 @@ from hloscope.base.units import pluralize
 from hloscope.compile.client import ask_platform_version
 from hloscope.compile.importing import format_path
 from hloscope.compile.jax_private import replace_in_this_thread, separate_caches
-from hloscope.tpu.devices import SliceDevice, list_devices
 from hloscope.tpu.generation import Chip
-from hloscope.tpu.slices import Slice
+from hloscope.tpu.slices import Slice, SliceDevice, list_devices
 
 _JAX = Path(jax.__file__).parent
 _MACHINERY = tuple(f"{package}/" for package in (_JAX, _JAX.with_name("jaxlib"), Path(__file__).parents[1]))

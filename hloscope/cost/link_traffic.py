@@ -17,8 +17,7 @@ from hloscope.hlo import HloModule
 from hloscope.model import Analysis, Mesh, bytes_bound
 from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import Bound
-from hloscope.tpu.devices import SliceDevice, list_devices
-from hloscope.tpu.slices import Slice, parse_slice
+from hloscope.tpu.slices import Slice, SliceDevice, list_devices, parse_slice
 from hloscope.tpu.torus import AxisLinks, Torus, find_axis_links
 
 

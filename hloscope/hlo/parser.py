@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from hloscope.base.errors import HloParseError, did_you_mean
 from hloscope.hlo.columns import Builder, Columns
-from hloscope.hlo.diagnostics import error_at, is_cut_off, lay_out_error
 from hloscope.hlo.grammar import load_language
-from hloscope.hlo.ir import HloComputation, HloModule
+from hloscope.hlo.ir import HloComputation, HloModule, error_at, is_cut_off, lay_out_error
 from hloscope.hlo.records import Computation, ParsedText, ReadError
 from hloscope.hlo.scanner import FallbackToGrammar, Scanner
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from hloscope.base.environment import is_library
 from hloscope.base.errors import Command, Either, HloscopeError, Option, TimeLimitError, describe_exception, say
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import Case, Rule, read_rule_doc
+from hloscope.judge.rule import Case, Facts, Rule, read_rule_doc
 from hloscope.judge.rules import RULES
 from hloscope.model.finding import UNUSED_ALLOW, Finding, Severity, page_of_finding
 from hloscope.model.vocabulary import Kind

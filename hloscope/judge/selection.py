@@ -13,11 +13,10 @@ from hloscope.analysis.provenance import NO_SOURCES, NOT_READ, ONLY_UNDER_ROOT, 
 from hloscope.base import calls
 from hloscope.base.environment import format_place
 from hloscope.base.errors import Command, Either, NotationError, did_you_mean, say
-from hloscope.judge.facts import Facts
 from hloscope.judge.model import Selector, format_selector, is_at, is_exactly
 from hloscope.judge.notation import parse_selector
 from hloscope.judge.plugins import describe_error, list_known_rules, report_broken_plugins, run_rule
-from hloscope.judge.rule import Rule
+from hloscope.judge.rule import Facts, Rule
 from hloscope.judge.rules.unexpected_collective import UnexpectedCollective
 from hloscope.model import Analysis, Collective, SourceFrame
 from hloscope.model.finding import UNUSED_ALLOW, Finding, Severity, page_of_finding

@@ -32,8 +32,7 @@ from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
 from hloscope.search.trial_cache import FigureCache, SearchSubject
 from hloscope.search.trials import DOES_NOT_FIT, price_figures, read_figures
-from hloscope.tpu.devices import SliceDevice, list_devices
-from hloscope.tpu.slices import Slice
+from hloscope.tpu.slices import Slice, SliceDevice, list_devices
 
 # ---- the expected step time of a point before it is compiled, from Shardy's estimate and its compiled neighbors
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 MIB = 2**20
 GIB = 2**30
@@ -63,6 +64,27 @@ _RULES_MEASURED_ONCE = frozenset({
 def order_cores_by_eights(count: int) -> tuple[int, ...]:
     """Blocks of eight cores (2x2 chips with two cores each) one after the other, each as a ring."""
     return tuple(block + core for block in range(0, count, 8) for core in _RING_OF_EIGHT_CORES)
+
+
+def order_devices_by_eights(shape: Shape, mesh_shape: Sequence[int]) -> tuple[int, ...]:
+    """The devices by eights in rings where the minor axis has eight, else as they are numbered."""
+    count = prod(mesh_shape)
+    return order_cores_by_eights(count) if count == 8 or mesh_shape[-1] == 8 else tuple(range(count))
+
+
+_RING_OF_2X2 = (0, 1, 3, 2)
+_RING_OF_EIGHT = (0, 1, 2, 3, 7, 6, 5, 4)
+_RING_OF_4X4 = (0, 1, 2, 3, 7, 6, 5, 9, 10, 11, 15, 14, 13, 12, 8, 4)
+
+
+def order_devices_in_rings(shape: Shape, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
+    """A ring through a small block: through 16 chips only where one mesh axis has all of them."""
+    count = prod(mesh_shape)
+    if shape == (2, 2):
+        return _RING_OF_2X2
+    if count == 8:
+        return _RING_OF_EIGHT
+    return _RING_OF_4X4 if shape == (4, 4) and max(mesh_shape) == count else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from hloscope.tpu.generation import (
     GIB,
     MIB,
     PART_OF_A_HOST_2D,
     Chip,
     Measured,
-    Shape,
-    order_cores_by_eights,
+    order_devices_by_eights,
 )
-
-
-def order_devices(shape: Shape, mesh_shape: Sequence[int]) -> tuple[int, ...]:
-    """The devices by eights in rings where the minor axis has eight, else as they are numbered."""
-    count = prod(mesh_shape)
-    return order_cores_by_eights(count) if count == 8 or mesh_shape[-1] == 8 else tuple(range(count))
-
 
 V2 = Chip(
     name="v2",
@@ -43,6 +32,6 @@ V2 = Chip(
     clock_hz=0.70e9,  # 46e12 / (2 cores x 1 unit x 128 x 128 x 2); agrees with a published v2 profile
     has_sparse_cores=False,  # GCP
     has_wide_scalar_tiles=True,
-    order_devices=order_devices,
+    order_devices=order_devices_by_eights,
     measured=Measured(rule_errors=(("cycles", 0.04),), rows=1, median=1.01, worst=1.01),
 )

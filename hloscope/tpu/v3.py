@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hloscope.tpu.generation import GIB, MIB, PART_OF_A_HOST_2D, Chip
-from hloscope.tpu.v2 import order_devices
+from hloscope.tpu.generation import GIB, MIB, PART_OF_A_HOST_2D, Chip, order_devices_by_eights
 
 V3 = Chip(
     name="v3",
@@ -26,5 +25,5 @@ V3 = Chip(
     clock_hz=0.94e9,  # arithmetic only: 123e12 / (2 cores x 2 units x 128 x 128 x 2)
     has_sparse_cores=False,  # GCP
     has_wide_scalar_tiles=True,
-    order_devices=order_devices,  # JAX orders both in one function
+    order_devices=order_devices_by_eights,  # JAX orders both in one function
 )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from hloscope.tpu.generation import (
     GIB,
     LITE_POD,
@@ -13,23 +10,8 @@ from hloscope.tpu.generation import (
     VECTOR_MEMORY,
     Chip,
     Measured,
-    Shape,
+    order_devices_in_rings,
 )
-
-_RING_OF_2X2 = (0, 1, 3, 2)
-_RING_OF_EIGHT = (0, 1, 2, 3, 7, 6, 5, 4)
-_RING_OF_4X4 = (0, 1, 2, 3, 7, 6, 5, 9, 10, 11, 15, 14, 13, 12, 8, 4)
-
-
-def order_devices(shape: Shape, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
-    """A ring through a small block: through 16 chips only where one mesh axis has all of them."""
-    count = prod(mesh_shape)
-    if shape == (2, 2):
-        return _RING_OF_2X2
-    if count == 8:
-        return _RING_OF_EIGHT
-    return _RING_OF_4X4 if shape == (4, 4) and max(mesh_shape) == count else None
-
 
 V5E = Chip(
     name="v5e",
@@ -59,7 +41,7 @@ V5E = Chip(
     clock_hz=1.50e9,  # measured: 334109 estimated cycles took 222.8 us in the scaling book's profile
     has_sparse_cores=False,  # GCP
     hlo_marks=(VECTOR_MEMORY,),
-    order_devices=order_devices,
+    order_devices=order_devices_in_rings,
     measured=Measured(
         rule_errors=(
             ("cycles", 0.08),

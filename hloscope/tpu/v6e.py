@@ -11,8 +11,8 @@ from hloscope.tpu.generation import (
     Chip,
     Constants,
     Measured,
+    order_devices_in_rings,
 )
-from hloscope.tpu.v5e import order_devices
 
 V6E = Chip(
     name="v6e",
@@ -39,7 +39,7 @@ V6E = Chip(
     clock_hz=1.75e9,  # 918e12 / (4 units x 256 x 256 x 2); agrees with published kernel timings
     has_sparse_cores=True,  # GCP
     hlo_marks=(VECTOR_MEMORY,),
-    order_devices=order_devices,  # JAX orders both in one function
+    order_devices=order_devices_in_rings,  # JAX orders both in one function
     measured=Measured(
         # Set by one whole step (Qwen3-8B on v6e-8): 96 GB/s of the raw 100 GB/s of a link, where v5e reaches 0.83.
         constants=Constants(one_way_ring_share=1.067),

@@ -9,7 +9,7 @@ import pytest
 from hloscope.analysis.analyze import analyze_module
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph, find_entry
-from hloscope.judge.facts import Facts
+from hloscope.judge.rule import Facts
 from hloscope.judge.rules.unmodelled_text import UnmodelledText
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound, Kind

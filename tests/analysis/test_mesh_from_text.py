@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.meshes import read_mesh
+from hloscope.analysis.groups import read_mesh
 from hloscope.hlo import parse_module
 from hloscope.model import Mesh
 

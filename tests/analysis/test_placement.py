@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.groups import Numbering, Placement, find_numbering
 from hloscope.judge.evaluate import evaluate
-from hloscope.judge.facts import Facts
 from hloscope.judge.matching import match
 from hloscope.judge.notation import parse_contract
+from hloscope.judge.rule import Facts
 from hloscope.judge.selection import apply_rules, make_selection
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound, Kind, Link

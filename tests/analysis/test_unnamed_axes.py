@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.meshes import infer_mesh
+from hloscope.analysis.groups import infer_mesh
 from hloscope.analysis.totals import remove_guesses
 from hloscope.app.analyzing import analyze_hlo
 from hloscope.hlo import parse_module

@@ -36,7 +36,7 @@ def posing(chosen):
 
 
 def test_devices_are_the_slices(posing, chosen):
-    from hloscope.tpu.devices import list_devices
+    from hloscope.tpu.slices import list_devices
 
     assert jax.default_backend() == "tpu"
     assert jax.devices("tpu") == posing

@@ -13,8 +13,7 @@ from typing import Any
 
 import hloscope
 from hloscope.hlo import parse_module
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import Rule
+from hloscope.judge.rule import Facts, Rule
 from hloscope.judge.selection import apply_rules, make_selection
 from hloscope.model import Analysis, ArrayFact, Memory, SliceFact
 from hloscope.model.vocabulary import Kind, Link

@@ -25,8 +25,7 @@ import hloscope
 from hloscope.analysis.provenance import NOT_READ
 from hloscope.base.errors import NotationError
 from hloscope.cli.rules import command as rules_command
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import cost_of, read_rule_doc
+from hloscope.judge.rule import Facts, cost_of, read_rule_doc
 from hloscope.judge.rules import RULES
 from hloscope.judge.rules.exposed_collective import suggest_overlap
 from hloscope.judge.verdict import BreachKind

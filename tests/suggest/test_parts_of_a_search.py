@@ -171,7 +171,7 @@ def test_a_gain_is_expected_where_much_is_unknown_or_promised():
 
 @pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v6e:4x8", "v5p:2x2x2"])
 def test_an_order_goes_from_neighbor_to_neighbor(name):
-    from hloscope.tpu.devices import list_devices
+    from hloscope.tpu.slices import list_devices
 
     chosen = parse_slice(name)
     known = list_devices(chosen)

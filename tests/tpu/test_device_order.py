@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from hloscope.tpu import parse_slice
-from hloscope.tpu.devices import find_device_order
+from hloscope.tpu.slices import find_device_order
 from hloscope.tpu.torus import Torus
 
 MESHES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hloscope.tpu import parse_slice
-from hloscope.tpu.devices import list_devices
+from hloscope.tpu.slices import list_devices
 
 SLICES = (
     *("v2:2x2", "v3:2x2", "v3:4x8", "v4:2x2x1", "v4:2x2x4", "v4:4x4x4", "v5e:1x1", "v5e:1x2", "v5e:2x4", "v5e:4x2"),

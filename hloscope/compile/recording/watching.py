@@ -44,8 +44,7 @@ from hloscope.compile.recording.scripts import RUN_BELOW_BYTES, Limits, SeenEnou
 from hloscope.compile.recording.writes import WriteLog, writes_guarded
 from hloscope.compile.target import TargetFacts
 from hloscope.model.capture import Capture, DeviceLayout
-from hloscope.tpu.devices import SliceDevice, list_devices
-from hloscope.tpu.slices import Slice, find_smallest_slice, list_shapes
+from hloscope.tpu.slices import Slice, SliceDevice, find_smallest_slice, list_devices, list_shapes
 
 _MAX_HELD = 8
 """The results of executed programs may take this many times the limit of one program before no more are executed."""

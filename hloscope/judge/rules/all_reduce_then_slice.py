@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_at, over_axes
+from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model import Collective
 from hloscope.model.finding import Finding, Severity
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.base.units import format_bytes, format_count
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_at, over_axes
+from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model import Collective, ReasonKind
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Kind, Origin

@@ -23,8 +23,7 @@ from collections.abc import Iterator
 
 from hloscope.base.errors import Option
 from hloscope.base.units import format_time
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_at, over_axes
+from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model.finding import Finding, Severity
 
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import attrgetter
 
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_at, over_axes, place_of
+from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes, place_of
 from hloscope.model import Collective
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Bound, Kind

@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from hloscope.analysis.provenance import short_source
 from hloscope.base.errors import Command, say
 from hloscope.base.units import format_time
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_at, over_axes
+from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model import Collective, Role
 from hloscope.model.collectives import Relation
 from hloscope.model.finding import Finding, Severity

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.provenance import render_users_line
 from hloscope.base.units import format_bytes, format_capacity
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, array_type, finding_of
+from hloscope.judge.rule import BuiltinRule, Facts, array_type, finding_of
 from hloscope.model.finding import Finding, Severity
 
 _LARGEST_SHOWN = 3

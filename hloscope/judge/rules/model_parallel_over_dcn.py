@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.base.errors import Option, say
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_at, over_axes
+from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model import Collective, Phase, Role
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import REDUCING, Kind, Link

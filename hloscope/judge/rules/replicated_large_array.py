@@ -19,8 +19,7 @@ from math import prod
 
 from hloscope.analysis.provenance import render_users_line
 from hloscope.base.units import format_bytes
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, array_type, finding_of
+from hloscope.judge.rule import BuiltinRule, Facts, array_type, finding_of
 from hloscope.model import ArrayFact, IntermediateFact
 from hloscope.model.finding import Finding, Severity
 

@@ -21,8 +21,7 @@ from operator import attrgetter
 
 from hloscope.analysis.totals import collate
 from hloscope.base.units import format_bytes, pluralize
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, element_types, finding_at, over_axes
+from hloscope.judge.rule import BuiltinRule, Facts, element_types, finding_at, over_axes
 from hloscope.model import Collective
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Kind

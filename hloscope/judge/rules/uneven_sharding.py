@@ -18,8 +18,7 @@ from itertools import chain
 
 from hloscope.analysis.provenance import render_users_line
 from hloscope.base.units import pluralize
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_of
+from hloscope.judge.rule import BuiltinRule, Facts, finding_of
 from hloscope.model.capture import multiply_axis_sizes
 from hloscope.model.finding import Finding, Severity
 

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.base.errors import Option
-from hloscope.judge.facts import Facts
 from hloscope.judge.model import Selector, format_selector
-from hloscope.judge.rule import BuiltinRule, finding_at, over_axes, place_of
+from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes, place_of
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Origin
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, finding_of
+from hloscope.judge.rule import BuiltinRule, Facts, finding_of
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Kind
 

@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from math import inf, prod
 
 from hloscope.base.units import count_array_bytes, count_element_bits, format_bytes
-from hloscope.judge.facts import Facts
-from hloscope.judge.rule import BuiltinRule, element_types, finding_at, over_axes
+from hloscope.judge.rule import BuiltinRule, Facts, element_types, finding_at, over_axes
 from hloscope.model import Collective
 from hloscope.model.collectives import list_dimensions
 from hloscope.model.finding import Finding, Severity

@@ -22,7 +22,7 @@ from hloscope.report.pictures import svg
 from hloscope.report.pictures.arrays import choose_places
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
 from hloscope.report.words import BOUNDS_WORDS
-from hloscope.tpu.devices import SliceDevice
+from hloscope.tpu.slices import SliceDevice
 from hloscope.tpu.torus import Torus
 
 TORUS_AXES = "xyz"
