@@ -10,7 +10,7 @@ import pytest
 import hloscope
 from hloscope.app import pricing
 from hloscope.base.errors import CompileError, MeshError
-from hloscope.compile import compiling, functions
+from hloscope.compile import client, compiling
 from hloscope.compile.functions import Function
 from hloscope.compile.target import make_facts
 from hloscope.report.price import Unpriced
@@ -36,7 +36,7 @@ def asked(monkeypatch):
         raise CompileError("nothing is compiled here")
 
     monkeypatch.setattr(compiling, "start_compile", start)
-    monkeypatch.setattr(functions, "start_worker_ahead", lambda *_: None)
+    monkeypatch.setattr(client, "start_worker_ahead", lambda *_: None)
     return found
 
 

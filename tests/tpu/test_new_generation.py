@@ -34,16 +34,19 @@ SLICE = re.compile(rf"(?:\d+\*)?(?:{ANY_NAME})[:-][\dx]+", re.IGNORECASE)
 NAME = re.compile(rf"(?<![\w.])(?:{ANY_NAME})(?![\w.])(?![:-]\d)", re.IGNORECASE)
 """The name of a generation, but for the name of a slice in an example and for other versions, such as SARIF's."""
 HELP = {"help", "says", "default", "example"}
+CASES = {"VALID", "INVALID", "CASES"}
 PARTS_OF_MESSAGES = {"Option", "Command"}
 """Options in messages hold examples."""
 
 
 def strings_of_code(tree: ast.AST) -> list[str]:
-    """The strings of a module without docstrings and help."""
+    """The strings of a module without docstrings, help and the cases of rules."""
     left_out = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr):
             left_out.add(node.value)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CASES:
+            left_out |= set(ast.walk(node))
         elif isinstance(node, ast.keyword) and node.arg in HELP:
             left_out |= set(ast.walk(node.value))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in PARTS_OF_MESSAGES:
