@@ -24,7 +24,33 @@ from hloscope.analysis.totals import compute_totals, sort_largest_first
 from hloscope.hlo import HloInstruction, HloModule, Sharding, pause_collector
 from hloscope.hlo.call_graph import HloGraph, find_entry
 from hloscope.model import Analysis, Collective, Collectives, Memory, Mesh, Unmodelled
+from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import Kind
+
+_ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
+
+
+def is_from_tpu(module: HloModule) -> bool:
+    """Returns whether the TPU compiler printed a text."""
+    return any(module.mentions(word) for word in _ONLY_TPU_PRINTS)
+
+
+def analyze_program(program: Capture, module: HloModule, *, target: str) -> Analysis:
+    """Finds what a compiled program moves, with the names and the placement that its compile knows.
+
+    Args:
+        program: The results of its compile.
+        module: The parsed text.
+        target: The target as the user named it.
+    """
+    partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
+    return analyze_module(
+        module,
+        target=target,
+        mesh=program.mesh,
+        devices_per_slice=program.devices_per_slice,
+        placement=Placement(partitions, device_ids) if partitions else None,
+    )
 
 
 @pause_collector()

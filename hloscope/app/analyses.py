@@ -28,15 +28,14 @@ from hloscope.base.errors import Command, CompileError, NotationError, Option, S
 from hloscope.base.progress import show_waiting
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import is_folder, read_dump
-from hloscope.compile.functions import Function, captured_function, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, TargetOptions, accept_options, find_target_name
-from hloscope.cost.timeline import predict_timeline
 from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.selection import make_selection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
 
 if TYPE_CHECKING:
+    from hloscope.compile.functions import Function
     from hloscope.cost.program_graph import GraphSelection
     from hloscope.model.program_graph import ProgramGraph
     from hloscope.model.timeline import Timeline
@@ -324,6 +323,8 @@ def find_timeline(request: Request) -> Result[Timeline]:
 
 
 def _predict_for_function(function: Function, stage: Stage) -> Timeline:
+    from hloscope.compile.functions import captured_function
+
     program, _ = captured_function(function)
     stage("reading the compiled program")
     module = parse_module(program.compiled.text, name=f"{function.name} (compiled)")
@@ -350,6 +351,8 @@ def predict_timeline_of_analysis(found: Analysis) -> Timeline:
 
 
 def _predict_for_capture(program: Capture, module: HloModule, name: str) -> Timeline:
+    from hloscope.cost.timeline import predict_timeline
+
     reasons = partial(add_reasons, module=module, program=program)
     found = predict_timeline(program, module, target=name, explained=reasons)
     if found is not None:
@@ -533,5 +536,7 @@ def propagate_shardings(function: Function, _: Stage = lambda _: None) -> Shardi
             unused=tuple(name for index, name in enumerate(seen.argument_names) if index not in seen.kept),
             notes=tuple(notes),
         )
+
+    from hloscope.compile.functions import with_function
 
     return with_function(function, propagated)

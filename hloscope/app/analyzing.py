@@ -16,9 +16,8 @@ from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.dumps import ModuleFacts
-from hloscope.compile.functions import Function, begin_compile, captured_function
 from hloscope.compile.target import TargetFacts, make_facts
-from hloscope.cost.timeline import price_capture
+from hloscope.cost import price_capture
 from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.rule import Facts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
@@ -30,6 +29,7 @@ from hloscope.version import __version__
 from hloscope.why.sentences import explain_from_text
 
 if TYPE_CHECKING:
+    from hloscope.compile.functions import Function
     from hloscope.compile.lowering import Lowered
     from hloscope.search.trial_cache import SearchSubject
 
@@ -58,6 +58,8 @@ def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECT
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
+    from hloscope.compile.functions import captured_function
+
     program, pending = captured_function(function)
     function.stage("reading the compiled program")
     found = analyze_capture(program, function.name, judging)
@@ -80,6 +82,7 @@ def make_search_subject(
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
+    from hloscope.compile.functions import begin_compile
     from hloscope.search.trial_cache import SearchSubject
 
     lowered, pending = begin_compile(function, itself, known, when_lowered=when_lowered)

@@ -28,8 +28,8 @@ from hloscope.compile.environment import DEFAULT_DEVICES
 from hloscope.compile.functions import Function, captured_function
 from hloscope.compile.hlo_files import decode_hlo, extract_module, read_device_ids, read_unpacked
 from hloscope.compile.target import TargetFacts, TargetOptions, accept_options, find_target_name
+from hloscope.cost import price_capture
 from hloscope.cost.predictions import predict_step
-from hloscope.cost.timeline import price_capture
 from hloscope.hlo import HloModule, parse_module
 from hloscope.measurement.fitting import fit_figures, render_calibration_file
 from hloscope.measurement.joining import JoinedProgram, ObservedProgram, compare_program, find_observed_programs

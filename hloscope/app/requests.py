@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from hloscope.analysis.analyze import is_from_tpu
 from hloscope.analysis.groups import infer_mesh
 from hloscope.analysis.totals import GUESS
 from hloscope.base import calls
@@ -25,16 +26,18 @@ from hloscope.base.outputs import check_hlo_file, write_text
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import ModuleFacts, find_dumped_module, is_folder, read_module_facts
-from hloscope.compile.functions import Function
 from hloscope.compile.hlo_files import is_hlo_target, read_hlo, split_module
 from hloscope.compile.target import OPTIONS_BY_NAME, TargetFacts, find_target_name, make_facts
-from hloscope.cost.price import guess_slice, is_from_tpu
 from hloscope.hlo import HloModule, select_module_text
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture, CompiledProgram, Mesh
 from hloscope.tpu.overrides import override_chip
 from hloscope.tpu.slices import Slice
+
+if TYPE_CHECKING:
+    from hloscope.compile.functions import Function
+
 
 Target: TypeAlias = Callable[..., Any] | str | Path | Analysis
 """What is checked or compared: a program as for `analyze`, or an analysis."""
@@ -229,9 +232,13 @@ def add_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_s
         program = replace(program, mesh=mesh, notes=(*program.notes, _describe_axis_names(mesh)))
     if program.slice is not None or is_said:
         return program
+    if not is_from_tpu(module):
+        return program
+    from hloscope.cost.price import guess_slice
+
     guess = guess_slice(module)
     if guess is None:
-        return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
+        return replace(program, notes=(*program.notes, _NO_TIMES))
     chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
     note = say(
         f"{generation} is guessed from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
@@ -530,6 +537,7 @@ def follow(
     if request.save_hlo is not None:
         check_hlo_file(request.save_hlo)
     from hloscope.base.store import open_default_store
+    from hloscope.compile.functions import Function
 
     facts, captured = request.facts(), list["Capture"]()
     try:

@@ -10,6 +10,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import NamedTuple
 
+from hloscope.analysis.analyze import is_from_tpu
 from hloscope.analysis.compute import MATMUL_OPCODES, find_kernel_names
 from hloscope.analysis.provenance import find_provenance
 from hloscope.base.errors import SliceError
@@ -120,7 +121,6 @@ def _matmul_us(instruction: HloInstruction, operations: Operations) -> float | N
 
 _MICROSECONDS = 1e6
 _ENDLESS_STEP_NOTE = "the step is not priced: according to their trip counts, its loops do not finish"
-_ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
 SPARSE_CORE_MARKS = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
 
 _TOO_DENSE = 1.1
@@ -358,11 +358,6 @@ def _list_unknown_operations(sums: Sums) -> tuple[UnknownOperation, ...]:
         for what, (time_us, moved, count) in sums.unknown.items()
     ]
     return tuple(sorted(found, key=lambda operation: operation.time_us, reverse=True))
-
-
-def is_from_tpu(module: HloModule) -> bool:
-    """Returns whether the TPU compiler printed a text."""
-    return any(module.mentions(word) for word in _ONLY_TPU_PRINTS)
 
 
 def _note_calibration(chip: Chip) -> Iterator[str]:

@@ -8,9 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.groups import Placement
-from hloscope.cost.price import price_module, price_walk
+from hloscope.analysis.analyze import analyze_program
+from hloscope.cost.price import price_walk
 from hloscope.cost.records import CollectiveKey, Schedule, Stretch, Sums, TimeBasis
 from hloscope.cost.walk import Walk
 from hloscope.hlo import HloModule
@@ -215,19 +214,6 @@ def _split_thread_time(beside: Sums) -> Iterator[tuple[WaitCause, CollectiveKey 
 # ---- pricing of a compiled program from the results of its compile
 
 
-def price_capture(program: Capture, module: HloModule, *, target: str) -> Analysis:
-    """The priced analysis of a compiled program, without reasons and findings.
-
-    Args:
-        program: The results of its compile.
-        module: The parsed text.
-        target: The target as the user named it.
-    """
-    found, device_ids = _analyze_capture(program, module, target)
-    costs = program.kernel_costs
-    return price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
-
-
 def predict_timeline(
     program: Capture, module: HloModule, *, target: str, explained: Callable[[Analysis], Analysis]
 ) -> Timeline | None:
@@ -239,7 +225,7 @@ def predict_timeline(
         target: The target as the user named it.
         explained: A function that adds reasons to the collectives of its analysis.
     """
-    found, device_ids = _analyze_capture(program, module, target)
+    found, device_ids = analyze_program(program, module, target=target), program.compiled.device_ids or None
     priced = price_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
     if priced is None or program.slice is None:
         return None
@@ -247,15 +233,3 @@ def predict_timeline(
     live = {} if peak is None else peak.live_bytes_at
     timeline = build_timeline(priced.walk, explained(priced.analysis), program.slice.name, live)
     return None if timeline is None else attach_evidence(timeline, Evidence(program=program, name=target))
-
-
-def _analyze_capture(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:
-    partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
-    found = analyze_module(
-        module,
-        target=target,
-        mesh=program.mesh,
-        devices_per_slice=program.devices_per_slice,
-        placement=Placement(partitions, device_ids) if partitions else None,
-    )
-    return found, device_ids

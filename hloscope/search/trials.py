@@ -12,7 +12,7 @@ from hloscope.base.units import format_share, pluralize
 from hloscope.compile.compiling import start_compile
 from hloscope.compile.lowering import lower_changed, lower_resharding
 from hloscope.compile.sharding_change import LeafChange, Resharding
-from hloscope.cost.timeline import price_capture
+from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis, Collective, bytes_bound
 from hloscope.model.capture import Capture

@@ -120,7 +120,7 @@ def captured(layers: int, keep: Path | None) -> Capture:
 
 def explaining(capture: Capture) -> tuple[float, Analysis]:
     """Median seconds of a processor of explaining a compiled program, and what was explained."""
-    from hloscope.cost.timeline import price_capture
+    from hloscope.cost import price_capture
     from hloscope.hlo.parser import parse_module
     from hloscope.why.stage import explain_analysis
 

@@ -11,8 +11,8 @@ from hloscope.app.analyses import predict_timeline_of_text
 from hloscope.app.requests import Text, add_guesses, make_capture
 from hloscope.base.protobuf import encode_field
 from hloscope.compile.target import make_facts
+from hloscope.cost import price_capture
 from hloscope.cost.predictions import Prediction, predict_step
-from hloscope.cost.timeline import price_capture
 from hloscope.hlo import parse_module
 from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.measurement.profiles import DeviceRun, Profile, ProfiledDevice, ProfileEvent, write_xspace
