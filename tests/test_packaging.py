@@ -24,7 +24,7 @@ def grammars(root):
 
 
 def test_the_checkout_finds_its_grammars(root):
-    from hloscope.base.grammars import read_grammar
+    from hloscope.base.environment import read_grammar
 
     assert grammars(root) >= {"hlo.lark", "argument.lark"}
     for name in grammars(root):
@@ -32,7 +32,7 @@ def test_the_checkout_finds_its_grammars(root):
 
 
 def test_a_missing_grammar_says_where_it_was_looked_for(says, root):
-    from hloscope.base.grammars import read_grammar
+    from hloscope.base.environment import read_grammar
 
     with pytest.raises(FileNotFoundError) as caught:
         read_grammar("nothing")

@@ -54,7 +54,7 @@ from hloscope.base.documents import make_document
 from hloscope.base.units import sum_known
 from hloscope.hlo import HloComputation, HloInstruction, HloModule, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
-from hloscope.hlo.sharding import MAX_DEVICES
+from hloscope.hlo.records import MAX_DEVICES
 from hloscope.model import Collective, CollectivePart, Mesh, MovedValue, Unmodelled, make_shapes
 from hloscope.model.vocabulary import REDUCING, REDUCTION_OPCODES, Bound, Kind, Link, Origin
 

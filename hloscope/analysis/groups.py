@@ -17,7 +17,7 @@ from hloscope.base.units import pluralize
 from hloscope.compile.dumps import count_shardy_mesh_devices, find_shardy_meshes, make_named_mesh
 from hloscope.hlo import HloInstruction, HloModule, Sharding
 from hloscope.hlo.call_graph import find_entry
-from hloscope.hlo.sharding import MAX_DEVICES, NamedMesh
+from hloscope.hlo.records import MAX_DEVICES, NamedMesh
 from hloscope.model import Mesh
 from hloscope.model.collectives import AxisShift, PermutePattern
 from hloscope.model.vocabulary import KIND_OF_OPCODE, Kind

@@ -30,7 +30,7 @@ from hloscope.analysis.transfers import (
 from hloscope.base.units import count_array_bytes
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.call_graph import Value
-from hloscope.hlo.sharding import MAX_DEVICES
+from hloscope.hlo.records import MAX_DEVICES
 from hloscope.model import Unmodelled
 from hloscope.model.vocabulary import KIND_OF_OPCODE, Kind, Link
 

@@ -23,8 +23,7 @@ from hloscope.judge.rule import Facts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
 from hloscope.model import Analysis, ArrayFact, SliceFact
 from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
-from hloscope.tpu.overrides import override_chip
-from hloscope.tpu.slices import parse_slice
+from hloscope.tpu.slices import override_chip, parse_slice
 from hloscope.version import __version__
 from hloscope.why.sentences import explain_from_text
 

@@ -39,8 +39,7 @@ from hloscope.measurement.profiles import PLACE, SLICE, Profile, find_profile_fi
 from hloscope.model.capture import Capture, Mesh
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip
-from hloscope.tpu.overrides import is_figure, override_chip
-from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
+from hloscope.tpu.slices import Slice, find_smallest_slice, is_figure, override_chip, parse_slice
 from hloscope.verification.machine import find_attached_platform
 from hloscope.verification.run_location import ProfiledRun, name_if_importable, profile_in_child
 

@@ -21,8 +21,7 @@ from hloscope.compile.functions import Function, begin_compile, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
 from hloscope.model import Analysis
 from hloscope.report.price import Prices, Unpriced
-from hloscope.tpu.overrides import override_chip
-from hloscope.tpu.slices import parse_slice
+from hloscope.tpu.slices import override_chip, parse_slice
 
 if TYPE_CHECKING:
     from hloscope.compile.compiling import PendingCompile

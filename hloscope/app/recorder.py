@@ -33,7 +33,7 @@ from hloscope.base.progress import show_waiting
 from hloscope.compile.target import RecordingOptions, TargetFacts, accept_options, make_facts
 from hloscope.judge.selection import make_selection
 from hloscope.model.recording import RecordedProgram, Recording
-from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import override_chip
 
 if TYPE_CHECKING:
     from hloscope.compile.recording.scripts import Limits

@@ -32,8 +32,7 @@ from hloscope.hlo import HloModule, select_module_text
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture, CompiledProgram, Mesh
-from hloscope.tpu.overrides import override_chip
-from hloscope.tpu.slices import Slice
+from hloscope.tpu.slices import Slice, override_chip
 
 if TYPE_CHECKING:
     from hloscope.compile.functions import Function

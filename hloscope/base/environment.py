@@ -1,4 +1,4 @@
-"""Frames of a stack that only start a program: those of hloscope itself, its starter, notebooks and test runners."""
+"""Where hloscope runs: frames that only start a program, cells of notebooks, continuous integration, its own files."""
 
 from __future__ import annotations
 
@@ -83,3 +83,25 @@ def is_ci() -> bool:
 def is_strict(asked: bool | None) -> bool:
     """Returns whether loosened checks fail: as requested, or otherwise if `CI` is set."""
     return is_ci() if asked is None else asked
+
+
+# ---- the one door to the grammar files, in a wheel, an sdist and an editable checkout alike
+
+_PACKAGE = Path(__file__).parents[1]
+_PLACES = (_PACKAGE / "grammars", _PACKAGE.parent / "grammars")
+
+
+def read_grammar(name: str) -> str:
+    """Returns the text of `grammars/<name>.lark`.
+
+    Args:
+        name: The grammar's file name without its ending, such as `hlo` or `argument`.
+
+    Raises:
+        FileNotFoundError: The grammar was not shipped; a test of every kind of installation guards against it.
+    """
+    for place in _PLACES:
+        path = place / f"{name}.lark"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise FileNotFoundError(f"grammar {name}.lark is in none of {[str(place) for place in _PLACES]}")

@@ -280,7 +280,7 @@ def _write_calibration(found: CompareDocument, options: dict[str, Any]) -> None:
     if options["save"] is None:
         return
     from hloscope.measurement.fitting import render_calibration_file
-    from hloscope.tpu.overrides import is_figure
+    from hloscope.tpu.slices import is_figure
 
     running.write_report(render_calibration_file(found, is_figure), options["save"])
     running.say(f"wrote {options['save']}: use it with --chip-override {options['save']}")

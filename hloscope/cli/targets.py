@@ -181,8 +181,7 @@ def prepare_jax(facts: TargetFacts) -> None:
     """
     from hloscope.app.config import load_project_plugins
     from hloscope.compile.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
-    from hloscope.tpu.overrides import override_chip
-    from hloscope.tpu.slices import find_smallest_slice, parse_slice
+    from hloscope.tpu.slices import find_smallest_slice, override_chip, parse_slice
 
     require_jax()
     with running.reserve_stdout():

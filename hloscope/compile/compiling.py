@@ -37,8 +37,7 @@ from hloscope.model.capture import (
     Mesh,
     format_spec,
 )
-from hloscope.tpu.overrides import override_chip
-from hloscope.tpu.slices import Slice
+from hloscope.tpu.slices import Slice, override_chip
 
 Stage = Callable[[str], None]
 

@@ -15,6 +15,7 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
+from hloscope.base.environment import read_grammar
 from hloscope.base.errors import (
     NotationError,
     Option,
@@ -24,7 +25,6 @@ from hloscope.base.errors import (
     placeholder,
     say,
 )
-from hloscope.base.grammars import read_grammar
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree, UnexpectedInput

@@ -10,12 +10,6 @@ from hloscope.hlo import HloModule
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
 
-MODEL_VERSION = 1
-"""Increases with each change of predictions: steps of two versions are not compared.
-
-A test holds the predicted steps of the fixtures against it.
-"""
-
 
 def price_capture(program: Capture, module: HloModule, *, target: str) -> Analysis:
     """The analysis of a compiled program, without reasons and findings; priced if it is for TPU chips.

@@ -25,8 +25,7 @@ from hloscope.hlo import HloModule
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.model.vocabulary import Kind, Link
-from hloscope.tpu.overrides import find_constants
-from hloscope.tpu.slices import Slice, find_device_order, format_shape
+from hloscope.tpu.slices import Slice, find_constants, find_device_order, format_shape
 from hloscope.tpu.torus import Torus
 
 _COLLECTIVES = ("all-", "reduce-scatter", "ragged-", "collective-")

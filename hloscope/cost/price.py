@@ -30,8 +30,7 @@ from hloscope.model.trial import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.model.vocabulary import Bound, Kind
 from hloscope.tpu.chips import CHIPS, find_chip
 from hloscope.tpu.generation import MEGACORE, Chip, Mark, Measured
-from hloscope.tpu.overrides import find_constants
-from hloscope.tpu.slices import Slice, find_smallest_slice
+from hloscope.tpu.slices import Slice, find_constants, find_smallest_slice
 from hloscope.tpu.torus import Torus
 
 # ---- the matrix multiplication that each exposed collective could overlap with

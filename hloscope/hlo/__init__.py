@@ -22,8 +22,7 @@ raises `FallbackToGrammar`, and `parser` reads from that computation on by the g
 from hloscope.hlo.columns import StackFrame
 from hloscope.hlo.ir import HloComputation, HloInstruction, HloModule
 from hloscope.hlo.parser import parse_module, parse_modules, pause_collector, select_module_text
-from hloscope.hlo.records import Layout, Shape
-from hloscope.hlo.sharding import Sharding
+from hloscope.hlo.records import Layout, Shape, Sharding
 
 __all__ = [
     "HloComputation",

@@ -16,9 +16,17 @@ from hloscope.base.errors import HloParseError, find_line_and_column, format_exc
 from hloscope.hlo.columns import Columns, ComputationRow, Form
 from hloscope.hlo.grammar import is_plain_pairs, load_language, unquote
 from hloscope.hlo.lalr import is_known_opcode
-from hloscope.hlo.records import NAME, STRING, UNKNOWN_SHAPE, ContradictionError, ReadError, Shape
+from hloscope.hlo.records import (
+    NAME,
+    STRING,
+    UNKNOWN_SHAPE,
+    ContradictionError,
+    ReadError,
+    ReplicaGroups,
+    Shape,
+    Sharding,
+)
 from hloscope.hlo.shape_rules import find_needed_shapes, infer_shape
-from hloscope.hlo.sharding import ReplicaGroups, Sharding
 
 # ---- errors with a line, a column and a caret, from an offset in a text; and detection of text that is only cut off
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hloscope.base.grammars import read_grammar
+from hloscope.base.environment import read_grammar
 from hloscope.hlo.records import Token
 
 # ---- XLA's words: opcodes, words that cannot be an instruction's name, and keys of attributes

@@ -22,9 +22,9 @@ from hloscope.analysis.provenance import find_users_frame, frame_path
 from hloscope.analysis.totals import collate, remove_guesses
 from hloscope.base.documents import make_document
 from hloscope.base.units import pluralize, sum_known
-from hloscope.cost import MODEL_VERSION
 from hloscope.model import Analysis, ArrayFact, Collective, Matmuls, Memory, SourceFrame, bytes_bound, make_shapes
 from hloscope.model.vocabulary import REDUCING, Bound, Kind, Link, Origin
+from hloscope.version import MODEL_VERSION
 
 MIXED = "mixed"
 """In place of an opcode: a reduction by more than one operation."""

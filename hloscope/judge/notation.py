@@ -13,8 +13,8 @@ from lark import Lark, Token, Tree, UnexpectedInput
 from lark.exceptions import UnexpectedToken
 
 from hloscope.base.calls import format_value
+from hloscope.base.environment import read_grammar
 from hloscope.base.errors import NotationError, did_you_mean
-from hloscope.base.grammars import read_grammar
 from hloscope.compile.notation import QuotedText, describe_expected, find_start, find_subtrees, find_tokens
 from hloscope.judge.model import (
     BYTE_UNITS,

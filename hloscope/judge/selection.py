@@ -14,7 +14,6 @@ from hloscope.base import calls
 from hloscope.base.environment import format_place
 from hloscope.base.errors import Command, Either, NotationError, did_you_mean, say
 from hloscope.judge.model import Selector, format_selector, is_at, is_exactly
-from hloscope.judge.notation import parse_selector
 from hloscope.judge.plugins import describe_error, list_known_rules, report_broken_plugins, run_rule
 from hloscope.judge.rule import Facts, Rule
 from hloscope.judge.rules.unexpected_collective import UnexpectedCollective
@@ -83,6 +82,8 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
     if rule is None and what not in set(Kind) and not {"*", "?"} & set(what):
         fix = did_you_mean(what, (*rules, *Kind), say(Command("rules"), " lists them"))
         raise NotationError(f"{where}: {what!r} is neither a rule nor a kind of collective", fix=fix)
+    from hloscope.judge.notation import parse_selector
+
     selector = parse_selector(subject if rule is None else f"*{subject.removeprefix(rule)}", where=where)
     return Allow(rule=rule, selector=selector, reason=match["reason"].strip(), where=where)
 

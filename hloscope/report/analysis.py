@@ -30,7 +30,6 @@ from hloscope.report.collectives import (
 )
 from hloscope.report.finding_lines import render_findings
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, fold_all, hang, render_table, section
-from hloscope.report.price import render_time
 from hloscope.report.words import (
     ELSEWHERE,
     GUESSED_LEGEND,
@@ -62,6 +61,8 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
         yield from fold(Text.assemble("Peak memory ", format_peak(analysis.memory)), width)
     yield from render_memory_peak(analysis, inner)
     if analysis.time is not None:
+        from hloscope.report.price import render_time
+
         waiting = None if by is None else format_waits(analysis.collectives)
         lines = render_time(analysis.time, inner, waiting, brief=by is not None)
         yield from section("Predicted time of one step", lines, inner)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from cost_examples import priced
 
-from hloscope.cost import MODEL_VERSION
 from hloscope.model import Mesh
+from hloscope.version import MODEL_VERSION
 
 CAPTURED = Path(__file__).parents[2] / "fixtures" / "captured"
 FACTS = json.loads((CAPTURED / "facts.json").read_text(encoding="utf-8"))

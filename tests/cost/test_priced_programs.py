@@ -15,7 +15,7 @@ from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound
 from hloscope.tpu import parse_slice
 from hloscope.tpu.generation import CONSTANTS
-from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import override_chip
 
 CAPTURED = Path(__file__).parents[2] / "fixtures" / "captured"
 ARGUMENT = f"%a = {BLOCK} parameter(0)"

@@ -10,7 +10,7 @@ import pytest
 from hlo_texts import module_of
 from lark import logger
 
-from hloscope.base.grammars import read_grammar
+from hloscope.base.environment import read_grammar
 from hloscope.hlo import parse_module
 from hloscope.hlo.grammar import Language
 from hloscope.hlo.lalr import OPCODES, is_known_opcode, load_tables, make_tables

@@ -10,7 +10,6 @@ import pytest
 from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 
 import hloscope
-from hloscope.cost import MODEL_VERSION
 from hloscope.judge.baseline_files import format_baselines, parse_baselines, write_baselines
 from hloscope.judge.baselines import describe_changed_arrays, make_array_rows, make_baseline
 from hloscope.judge.changes import AllowedGrowth, Judgement
@@ -19,6 +18,7 @@ from hloscope.judge.judging import judge
 from hloscope.model import Memory, SourceFrame
 from hloscope.model.vocabulary import Kind
 from hloscope.report.checks import CheckReport
+from hloscope.version import MODEL_VERSION
 
 SPELLINGS = Path(__file__).parent.parent.parent / "fixtures" / "spellings"
 MAXIMUM = replace(REDUCE, reduction="maximum")

@@ -13,8 +13,7 @@ import hloscope
 from hloscope.base.errors import SliceError
 from hloscope.measurement.fitting import render_calibration_file
 from hloscope.tpu.chips import find_chip
-from hloscope.tpu.overrides import is_figure, override_chip
-from hloscope.tpu.slices import parse_slice
+from hloscope.tpu.slices import is_figure, override_chip, parse_slice
 
 BIG = "f32[4096,4096]{1,0:T(8,128)}"
 TEXT = f"""HloModule jit_step, is_scheduled=true, num_partitions=8

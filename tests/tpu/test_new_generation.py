@@ -22,8 +22,7 @@ from hloscope.hlo import parse_module
 from hloscope.model import Mesh
 from hloscope.tpu import CHIPS, find_chip, find_smallest_slice, parse_slice
 from hloscope.tpu.chips import find_chip_of_kind
-from hloscope.tpu.overrides import override_chip
-from hloscope.tpu.slices import find_device_order, list_devices
+from hloscope.tpu.slices import find_device_order, list_devices, override_chip
 from hloscope.tpu.torus import Torus
 
 NAIVE = "fixtures/captured/collective_matmul.naive.jax-0.12.hlo"

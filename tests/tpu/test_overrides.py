@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.base.errors import SliceError
 from hloscope.tpu import parse_slice
-from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import override_chip
 
 
 def test_a_figure_is_replaced_and_nothing_else():

@@ -19,7 +19,7 @@ from hloscope.model import Analysis, Mesh
 from hloscope.tpu import Slice, parse_slice
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.generation import CONSTANTS, Constants
-from hloscope.tpu.overrides import override_chip
+from hloscope.tpu.slices import override_chip
 
 PRIOR = Constants(
     link_share=0.95,
