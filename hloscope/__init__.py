@@ -37,7 +37,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from hloscope.base.results import Presenter, register_presenter
+from hloscope.base.presenter import Presenter, register_presenter
 from hloscope.version import __version__
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema, read_document
 from hloscope.base.errors import Helpful
-from hloscope.base.results import Brief, Shown, fix_tables, presenter, shorten_to_line
+from hloscope.base.presenter import presenter
+from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.model.capture import Evident, Mesh
 from hloscope.model.collectives import ArrayShape, Collectives

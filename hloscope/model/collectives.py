@@ -15,7 +15,8 @@ from hloscope.base.calls import front_door, text, texts
 from hloscope.base.documents import Table, TextValue
 from hloscope.base.environment import find_cell, format_place
 from hloscope.base.errors import Helpful
-from hloscope.base.results import Brief, presenter
+from hloscope.base.presenter import presenter
+from hloscope.base.results import Brief
 from hloscope.base.units import format_bytes, format_time, pluralize, sum_known
 from hloscope.model.reason import Frame, SharedReason, Stack
 from hloscope.model.vocabulary import Bound, Kind, Link, Origin

@@ -8,7 +8,8 @@ from pathlib import Path
 from hloscope.base.calls import front_door, named_path
 from hloscope.base.errors import Helpful, HloscopeError
 from hloscope.base.outputs import check_report_file, write_text
-from hloscope.base.results import Fixed, presenter, shorten_to_line
+from hloscope.base.presenter import presenter
+from hloscope.base.results import Fixed, shorten_to_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -6,7 +6,7 @@ The built-in rules are in `hloscope.judge.rules`; `docs/rules.md` shows how to w
 from collections.abc import Mapping
 
 from hloscope.base.calls import front_door, speak_python, text
-from hloscope.base.results import presenter
+from hloscope.base.presenter import presenter
 from hloscope.judge.rule import (
     Case,
     Facts,

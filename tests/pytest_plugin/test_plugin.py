@@ -424,7 +424,7 @@ def test_loading_imports_nothing_heavy():
         "hloscope",
         "hloscope.base.environment",
         "hloscope.base",
-        "hloscope.base.results",
+        "hloscope.base.presenter",
         "hloscope.version",
         "hloscope.pytest_plugin",
     }
