@@ -10,12 +10,11 @@ from dataclasses import replace
 from hloscope.analysis.dataflow import find_consumers, find_maker, find_shape
 from hloscope.analysis.provenance import find_provenance
 from hloscope.analysis.totals import collate
-from hloscope.base.units import sum_known
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph, Value
-from hloscope.model import Collective, Memory, make_shapes
+from hloscope.model import Collective, make_shapes
 from hloscope.model.analysis import BufferRole, MemoryPeak, PeakBuffer
-from hloscope.model.capture import Capture, HbmPeak, LiveBuffer
+from hloscope.model.capture import HbmPeak, LiveBuffer
 from hloscope.model.vocabulary import Kind
 
 _LEAST_SHARE = 1 / 4096
@@ -26,40 +25,14 @@ _COPIES = frozenset({"copy", "copy-start", "copy-done"})
 _NUMBER = re.compile(r"\d+")
 
 
-def summarize_memory(program: Capture) -> Memory:
-    """The memory use of a program on one device, from the compiler's figures.
-
-    Temporaries come from the buffer assignment where the compiler wrote it down, because that is what libtpu compares
-    with the chip's HBM. `temp_size_in_bytes` of `CompiledMemoryStats` is something else: for the training step of
-    `fixtures/programs/decoder_step.py` on v4:8x8x8 it is 34.4 GB, which would not fit, although 28.2 GB are assigned
-    and libtpu 0.0.42.1 compiles it; for a small program it can be 0 although megabytes are assigned.
-    """
-    figures = program.compiled.memory_bytes
-    if program.compiled.hbm_peak is not None:
-        figures = {**figures, "temp_size_in_bytes": program.compiled.hbm_peak.heap_bytes}
-    names = ("argument", "output", "temp", "alias", "generated_code")
-    parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
-    chip = None if program.slice is None else program.slice.chip
-    signed = (-size if size and name == "alias_bytes" else size for name, size in parts.items())
-    return Memory(
-        **parts,
-        peak_bytes=sum_known(signed),
-        hbm_bytes=chip.hbm_bytes_per_device if chip else None,
-        fits=None if chip is None or program.is_text else program.compiled.too_large is None,
-    )
-
-
-def find_memory_peak(program: Capture, module: HloModule, collectives: Iterable[Collective]) -> MemoryPeak | None:
-    """The contents of a device's HBM at peak usage; None if the compiler does not report it.
+def find_memory_peak(peak: HbmPeak, module: HloModule, collectives: Iterable[Collective]) -> MemoryPeak:
+    """The contents of a device's HBM at peak usage.
 
     Args:
-        program: The results of one compile.
+        peak: The buffers at the peak, as the compiler assigned them.
         module: The final module.
         collectives: Its collectives.
     """
-    peak = program.compiled.hbm_peak
-    if peak is None:
-        return None
     return _PeakReader(peak, module, collectives).read()
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hloscope.analysis.memory import find_memory_peak, summarize_memory
 from hloscope.analysis.provenance import CAPTURED_SOURCES
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
@@ -22,6 +21,7 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.rule import Facts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
 from hloscope.model import Analysis, ArrayFact, SliceFact
+from hloscope.model.analysis import MemoryPeak, summarize_memory
 from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
 from hloscope.tpu.slices import override_chip, parse_slice
 from hloscope.version import __version__
@@ -214,7 +214,7 @@ def _add_compiler_facts(found: Analysis, module: HloModule, program: Capture) ->
         arguments=found.arguments if program.arguments is None else _merge_arrays(program.arguments, found.arguments),
         outputs=found.outputs if program.outputs is None else _merge_arrays(program.outputs, found.outputs),
         memory=summarize_memory(program),
-        memory_peak=find_memory_peak(program, module, found.collectives),
+        memory_peak=_find_memory_peak(found, module, program),
         notes=(
             *_note_untested_jax(program),
             *program.notes,
@@ -233,6 +233,14 @@ def _note_untested_jax(program: Capture) -> list[str]:
 
     note = describe_untested(program.versions["jax"])
     return [] if note is None else [note]
+
+
+def _find_memory_peak(found: Analysis, module: HloModule, program: Capture) -> MemoryPeak | None:
+    if program.compiled.hbm_peak is None:
+        return None
+    from hloscope.analysis.memory import find_memory_peak
+
+    return find_memory_peak(program.compiled.hbm_peak, module, found.collectives)
 
 
 def make_slice_fact(program: Capture) -> SliceFact | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 
-from hloscope.analysis.memory import summarize_memory
 from hloscope.base.errors import HloscopeError, TimeLimitError
 from hloscope.base.units import format_share, pluralize
 from hloscope.compile.compiling import start_compile
@@ -15,6 +14,7 @@ from hloscope.compile.sharding_change import LeafChange, Resharding
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis, Collective, bytes_bound
+from hloscope.model.analysis import summarize_memory
 from hloscope.model.capture import Capture
 from hloscope.model.reason import ReasonKind
 from hloscope.model.trial import Figures, Trial, Trials, is_tie

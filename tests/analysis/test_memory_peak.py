@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 import hloscope
-from hloscope.analysis.memory import find_memory_peak, summarize_memory
+from hloscope.analysis.memory import find_memory_peak
 from hloscope.hlo import parse_module
 from hloscope.model import Memory
-from hloscope.model.analysis import BufferRole
+from hloscope.model.analysis import BufferRole, summarize_memory
 from hloscope.model.capture import HbmPeak, LiveBuffer
 from hloscope.report.analysis import render_memory_peak
 
@@ -81,9 +81,7 @@ EVERYTHING = peak(
 @pytest.fixture(scope="module")
 def found():
     collectives = hloscope.analyze_text(TEXT, mesh={"X": 4}).collectives
-    return find_memory_peak(
-        SimpleNamespace(compiled=SimpleNamespace(hbm_peak=EVERYTHING)), parse_module(TEXT), collectives
-    )
+    return find_memory_peak(EVERYTHING, parse_module(TEXT), collectives)
 
 
 def test_each_buffer_is_told_by_what_it_is_there_for(found):
@@ -111,12 +109,12 @@ def test_the_sums_are_those_of_the_compiler(found):
 def test_small_buffers_are_told_together():
     small = LiveBuffer(bytes=1, values=(("zero", ()),), is_temporary=True)
     whole = peak(*EVERYTHING.buffers, small)
-    told = find_memory_peak(SimpleNamespace(compiled=SimpleNamespace(hbm_peak=whole)), parse_module(TEXT), ())
+    told = find_memory_peak(whole, parse_module(TEXT), ())
     assert told.other_bytes == 1
 
 
 def test_what_nobody_knows_is_not_told():
-    assert find_memory_peak(SimpleNamespace(compiled=SimpleNamespace(hbm_peak=None)), parse_module(TEXT), ()) is None
+    assert hloscope.analyze_text(TEXT, mesh={"X": 4}).memory_peak is None
 
 
 @pytest.mark.parametrize(
