@@ -140,7 +140,7 @@ def find_analysis(request: Request) -> Result[Analysis]:
         of_function=lambda function, _: analyze_function(function, request.judging),
         of_text=lambda text: analyze_text_target(text, request.judging),
     )
-    return Result(found=skip_helpers(found, request.helpers), subject="analysis")
+    return Result(found=skip_helpers(found, request.helpers) if request.helpers else found, subject="analysis")
 
 
 def _analyze_folder(request: Request) -> Analysis:

@@ -464,6 +464,8 @@ class Request:
         only: For folders, the module to analyze.
         configured: The options of the target in the targets file.
         helpers: The files and functions that the project calls helpers.
+        is_text: Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`.
+        is_folder: Whether the target is a folder of dumps.
     """
 
     target: Any
@@ -476,20 +478,18 @@ class Request:
     configured: TargetFacts | None = None
     helpers: tuple[str, ...] = ()
 
+    is_text: bool = field(init=False, default=False)
+    is_folder: bool = field(init=False, default=False)
+
     def __post_init__(self) -> None:
-        if self.target is not None:
-            object.__setattr__(self, "target", check_target(self.target))
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`."""
-        is_input = self.target == "-" and self.door.standard_input is not None
-        return is_input or is_hlo_target(self.target) or is_compiled(self.target)
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether the target is a folder of dumps."""
-        return is_folder(self.target)
+        if self.target is None:
+            return
+        target = check_target(self.target)
+        is_input = target == "-" and self.door.standard_input is not None
+        found = {"target": target, "is_folder": is_folder(target)}
+        found["is_text"] = is_input or is_compiled(target) or is_hlo_target(target)
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def facts(self) -> TargetFacts:
         """The options of a function as facts, after all preparations for its import.

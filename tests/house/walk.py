@@ -2,13 +2,15 @@
 
 The walk follows what is meant, from the command line's string through each form that it takes (request, target,
 lowered program, text, module, analysis): a call is a step if one of its arguments is such a form, and what it returns
-is the next form if it is a record of this package. Each pair of calling and called function counts once.
+is the next form if it is a record of this package. Each pair of calling and called function counts once. To read a
+property of a record is no step: it leads nowhere.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -49,7 +51,7 @@ class _Tracer:
         module = self._module_of.get(frame.f_code.co_filename)
         if module is None:
             return
-        if event == "call" and any(self._is_form(each) for each in self._arguments(frame)):
+        if event == "call" and not _is_property(frame) and any(map(self._is_form, self._arguments(frame))):
             self._carriers.add(frame)
             self._step(frame, module)
         elif event == "return" and frame in self._carriers:
@@ -78,6 +80,11 @@ class _Tracer:
         for each in (came_from, module):
             if each is not None and self.stays[-1:] != [each]:
                 self.stays.append(each)
+
+
+def _is_property(frame: FrameType) -> bool:
+    kind = type(frame.f_locals.get("self"))
+    return isinstance(getattr(kind, frame.f_code.co_name, None), property | cached_property)
 
 
 def trace(arguments: list[str]) -> Walk:
