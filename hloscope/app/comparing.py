@@ -10,7 +10,16 @@ from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
 from hloscope.app.analyzing import make_slice_fact
-from hloscope.app.requests import Request, Result, Text, add_guesses, check_target, follow, make_capture
+from hloscope.app.requests import (
+    PROFILE_PROGRAM,
+    Request,
+    Result,
+    Text,
+    add_guesses,
+    check_target,
+    follow,
+    make_capture,
+)
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import (
@@ -46,7 +55,6 @@ from hloscope.verification.run_location import ProfiledRun, name_if_importable, 
 _LEAST_MATCHED = 0.5
 """A share of the time in operations: if less of it is in the compiled module, the profile is of another program."""
 
-PROFILE_PROGRAM = "the program in the profile"
 _MOST_PROGRAMS = 8
 """A training script compiles hundreds of small programs: only those that take the most time are compared."""
 
@@ -87,7 +95,7 @@ def compare(
     name = None if only is None else calls.text("only", only, example='only="jit_step"')
     file = calls.path("save", save, example='save="calibration.toml"')
     check_report_file(file)
-    request = Request(target=target, said={"args": args, **options})
+    request = Request(target=PROFILE_PROGRAM if target is None else target, said={"args": args, **options})
     found = find_comparison(request, folder, only=name).found
     if file is not None:
         write_text(render_calibration_file(found, is_figure), file, "the file of figures")
@@ -105,9 +113,9 @@ def find_comparison(request: Request, profile: Path, *, only: str | None = None)
     Raises:
         HloscopeError: The input is invalid, or the profile belongs to a different program than the target.
     """
-    if request.target is None:
+    if request.target == PROFILE_PROGRAM:
         with request.door.quiet():
-            facts = replace(request, target=PROFILE_PROGRAM).facts_of_text()
+            facts = request.facts_of_text()
             found = compare_own(profile, facts, only=only)
     else:
         found = follow(

@@ -449,6 +449,10 @@ class FrontDoor:
 PYTHON = FrontDoor()
 
 
+PROFILE_PROGRAM = "the program in the profile"
+"""The target of a comparison that names none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A user's question about a target.
@@ -482,8 +486,6 @@ class Request:
     is_folder: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        if self.target is None:
-            return
         target = check_target(self.target)
         is_input = target == "-" and self.door.standard_input is not None
         found = {"target": target, "is_folder": is_folder(target)}

@@ -37,12 +37,12 @@ def make_request(target: str | None, options: Options, *, ahead: bool = True, **
     target = None if target is None else resolve_name(target, options)
     if ahead and target is not None:
         _start_compiler(target, options["slice"])
-    from hloscope.app.requests import Request
+    from hloscope.app.requests import PROFILE_PROGRAM, Request
 
     if "select" in options:
         more["judging"] = make_judging(options)
     return Request(
-        target=target,
+        target=PROFILE_PROGRAM if target is None else target,
         said={option.name: options.get(option.name) for option in OPTIONS if option.flags},
         door=make_front_door(),
         source_root=options.get("source_root"),
