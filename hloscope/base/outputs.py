@@ -40,11 +40,12 @@ def check_hlo_file(path: str | Path) -> None:
         )
 
 
-def check_report_file(path: str | Path | None) -> None:
+def check_report_file(path: str | Path | None, ending: str = "") -> None:
     """Checks, before anything else is done, that a report may be written to a file, or to the target of a link.
 
     Args:
         path: The file; None and `-` for standard output.
+        ending: The ending of the format's files, which a report in that format may replace.
 
     Raises:
         TargetError: The file exists, and is a source, HLO text, a baseline or not like a report.
@@ -52,14 +53,14 @@ def check_report_file(path: str | Path | None) -> None:
     if path is None or path == "-":
         return
     head = _read_head(Path(path))
-    kind = _find_kind(Path(path), head) if head else None
+    kind = _find_kind(Path(path), head, ending) if head else None
     if kind is not None:
         raise TargetError(
             f"{path} is {kind}, which the report would replace", fix="name another file for the report, or delete it"
         )
 
 
-def _find_kind(path: Path, head: bytes) -> str | None:
+def _find_kind(path: Path, head: bytes, ending: str) -> str | None:
     """The kind of a file that no report may replace; None for a file that may be replaced."""
     if head.lstrip().startswith(_MODULE):
         return "HLO text"
@@ -69,7 +70,7 @@ def _find_kind(path: Path, head: bytes) -> str | None:
         suffix = named.suffix.lower()
         if suffix in _SOURCES:
             return "Python source"
-        if suffix not in _REPORTS and not head.startswith(_OVERRIDES_HEAD):
+        if suffix not in (*_REPORTS, ending) and not head.startswith(_OVERRIDES_HEAD):
             return f"a {suffix} file" if named == path else f"a link to {named.name}"
     return None
 
@@ -113,18 +114,19 @@ class OutputFiles:
     notes: tuple[str, ...] = ()
 
 
-def check_output(path: str | Path | None, kind: str) -> None:
+def check_output(path: str | Path | None, kind: str, ending: str = "") -> None:
     """Checks, before anything else is done, that a report may be written to the user's path.
 
     Args:
         path: The file or folder; None and `-` for standard output.
         kind: The required kind: `file` or `folder`.
+        ending: The ending of the format's files.
 
     Raises:
         TargetError: It is the other kind, or a source or HLO text.
     """
     if kind == "file":
-        check_report_file(path)
+        check_report_file(path, ending)
     elif path is None or path == "-":
         raise TargetError("this format writes a folder, and none is named", fix="name one: -o LOGDIR")
     elif Path(path).exists() and not Path(path).is_dir():

@@ -22,7 +22,7 @@ from hloscope.base.outputs import check_report_file
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
 from hloscope.cli.options import Decorator, config_option, executor_option, jobs_option, limit_option, project_options
-from hloscope.report.formats import list_formats
+from hloscope.report.formats import find_renderer, list_formats
 
 if TYPE_CHECKING:
     from hloscope.judge.checks import Checked
@@ -71,7 +71,7 @@ def _parse_format_and_file(text: str) -> tuple[str, str]:
         raise NotationError(f"--write {text!r} does not name a file", fix=f"write {name}=FILE; standard output is -o -")
     if not Path(path).resolve().parent.is_dir():
         raise NotationError(f"the folder of --write {text!r} does not exist", fix="create it first")
-    check_report_file(path)
+    check_report_file(path, find_renderer(name).ending)
     return name, path
 
 

@@ -280,9 +280,9 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
 def _check_output(format_name: str, output: str | None) -> None:
     from hloscope.report.formats import find_renderer
 
-    writes = find_renderer(format_name).writes
-    check_output(output, "folder" if writes == "folder" else "file")
-    if writes == "file" and output in (None, "-") and sys.stdout.isatty():
+    renderer = find_renderer(format_name)
+    check_output(output, "folder" if renderer.writes == "folder" else "file", renderer.ending)
+    if renderer.writes == "file" and output in (None, "-") and sys.stdout.isatty():
         raise HloscopeError("this format is binary", fix="name a file: -o FILE")
 
 

@@ -115,7 +115,7 @@ def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
     format_name = find_format(path) if format_name is None else format_name
     _check_known(found, "format", format_name, list_formats(found._subject))
     renderer = find_renderer(format_name)
-    check_output(path, "folder" if renderer.writes == "folder" else "file")
+    check_output(path, "folder" if renderer.writes == "folder" else "file", renderer.ending)
     if renderer.writes != "text":
         return write_files(renderer.files(found._subject, found._rendered()), path)
     write_text(render_report(found, format_name, group_by=None), path)

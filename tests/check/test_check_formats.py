@@ -509,6 +509,7 @@ def test_a_format_is_a_class_and_a_line(monkeypatch, tmp_path):
     assert "owned" in text
     assert "\n::error" not in text
     assert "\x1b" not in text
-    found.save(tmp_path / "found.list")
-    assert (tmp_path / "found.list").read_text() == f"{text}\n"
+    for _ in range(2):  # a report of the format may replace an older one
+        found.save(tmp_path / "found.list")
+        assert (tmp_path / "found.list").read_text() == f"{text}\n"
     assert "Y" in render("check", "listed", report(tmp_path / "b.txt"), Canvas())

@@ -56,6 +56,11 @@ def test_every_rule_has_a_case_that_fires_and_one_that_is_silent():
     assert [rule.name for rule in RULES if not all(of_rule(rule))] == []
 
 
+def test_every_file_of_a_rule_is_in_the_registry(root):
+    files = {path.stem for path in (root / "hloscope/judge/rules").glob("*.py")} - {"__init__"}
+    assert {type(rule).__module__.rpartition(".")[2] for rule in RULES} == files
+
+
 def test_cases_are_data():
     kinds = {"hlo", "captured", "program"}
     for rule in RULES:
