@@ -263,3 +263,32 @@ def test_text_that_breaks_off_after_entry_is_a_lower_bound(says):
         assert found.totals.bound == "at least"
         assert [finding.rule for finding in found.findings] == ["unmodelled-text"]
         assert "after %e" in says(found.findings[0].message, key)
+
+
+ROWS_SUMMED = """\
+HloModule m, num_partitions=8
+
+sum {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT add = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[16] parameter(0)
+  ROOT r = f32[16] all-reduce(p), channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=sum
+}
+"""
+
+
+def test_what_a_call_says_of_rules_applies_to_hlo_text():
+    text = ROWS_SUMMED
+    plain = hloscope.analyze_text(text, mesh={"X": 4, "Y": 2})
+    assert plain.findings == ()
+    ask = {"small-collectives.min_collectives": 1}
+    few = hloscope.analyze_text(text, mesh={"X": 4, "Y": 2}, rule_options=ask)
+    assert [one.rule for one in few.findings] == ["small-collectives"]
+    for how in ({"ignore": "small-collectives"}, {"select": "uneven-sharding"}):
+        assert hloscope.analyze_text(text, mesh={"X": 4, "Y": 2}, rule_options=ask, **how).findings == ()
+    allowed = hloscope.analyze_text(text, mesh={"X": 4, "Y": 2}, rule_options=ask, allow="small-collectives: one sum")
+    assert [one.allowed for one in allowed.findings] == ["one sum"]

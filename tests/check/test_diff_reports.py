@@ -13,6 +13,7 @@ import hloscope
 from hloscope.app.config import TargetConfig
 from hloscope.app.diffing import Side, compare_sides, read_side
 from hloscope.base.errors import HloscopeError
+from hloscope.base.units import format_time
 from hloscope.cli import group
 from hloscope.judge.baseline_files import format_baselines
 from hloscope.judge.baselines import make_baseline
@@ -224,6 +225,32 @@ def test_a_sum_that_is_dropped_fails_on_increase(run, name, said):
     done = run("before.hlo", f"{name}.hlo", "--mesh", "X=2,Y=4", "--fail-on", "increase")
     assert done.exit_code == 1
     assert said in done.stderr
+
+
+def test_another_spelling_of_the_same_moves_passes_when_asked_to(run, tmp_path):
+    same = "s = f32[4,128] slice(p), slice={[0:4], [0:128]}"
+    scatter = REDUCE.replace("r = f32[16,128] all-reduce", "s = f32[4,128] reduce-scatter").replace(
+        "to_apply", "dimensions={0}, to_apply"
+    )
+    gather = REDUCE.replace("all-reduce(p)", "all-gather(s)").replace("to_apply=sum", "dimensions={0}")
+    (tmp_path / "whole.hlo").write_text(module(same, REDUCE))
+    (tmp_path / "parts.hlo").write_text(module(scatter, gather.replace("channel_id=1", "channel_id=2")))
+    options = ("whole.hlo", "parts.hlo", "--mesh", "X=2,Y=4", "--fail-on", "any")
+    apart = run(*options)
+    assert (apart.exit_code, "which --equivalent lets pass" in apart.stderr) == (1, True)
+    done = run(*options, "--equivalent")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_the_steps_stand_in_their_columns(tmp_path):
+    once, often = (
+        side_of_object(priced(multiplying(times), name)) for times, name in ((1, "once.hlo"), (8, "often.hlo"))
+    )
+    report = compare_sides(once, often)
+    (row,) = [line for line in render("difference", "text", report, Canvas()).splitlines() if "predicted step" in line]
+    shown = [format_time(side.step_us) for side in (once, often)]
+    assert row.index(shown[0]) < row.index(shown[1])
+    assert "+" in row
 
 
 def priced(text, name):

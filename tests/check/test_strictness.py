@@ -132,6 +132,20 @@ def test_no_baseline_is_written_in_ci(repository, monkeypatch):
     assert repository.run("accept", "--accept-in-ci").exit_code == 0
 
 
+def test_changes_for_the_better_fail_when_asked_to(repository):
+    baseline = repository.folder / "hloscope_baselines" / "step.txt"
+    baseline.write_text(baseline.read_text().replace("12,288 B wire", "92,288 B wire"))
+    report = ("--format", "json", "-o", "found.json")
+    assert repository.run("check", *report).exit_code == 0
+    assert repository.run("merge-reports", "found.json").exit_code == 0
+    assert hloscope.check().passed
+    found = repository.run("check", "--fail-on", "any")
+    assert found.exit_code == 1
+    assert "error[baseline-changed]: better: " in found.stdout
+    assert repository.run("merge-reports", "found.json", "--fail-on", "any").exit_code == 1
+    assert not hloscope.check(changes="any").passed
+
+
 def test_the_same_in_python(says, repository, monkeypatch):
     (repository.folder / "hloscope_baselines" / "step.txt").unlink()
     assert hloscope.check().passed

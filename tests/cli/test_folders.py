@@ -73,6 +73,28 @@ def test_rows_and_what_they_sum_up_to(folder):
     assert "nothing" in rows["jit_small"]
 
 
+SENDS = '{"custom_call_config":{"has_communication":true}}'
+KERNEL = f"""\
+HloModule jit_kernel, num_partitions=2
+
+ENTRY main {{
+  p = f32[8] parameter(0)
+  ROOT k = f32[8] custom-call(p), custom_call_target="tpu_custom_call", backend_config={SENDS}
+}}
+"""
+
+
+def test_a_finding_in_one_of_them_breaks_the_build_when_asked_to(tmp_path):
+    for name, text in (("module_0002.jit_small", SMALL), ("module_0004.jit_kernel", KERNEL)):
+        (tmp_path / f"{name}.after_codegen.txt").write_text(text)
+    codes = {}
+    for severity in ("error", "warning"):
+        done = hloscope("analyze", tmp_path, "--all", "--jobs", "1", "--fail-on", severity)
+        codes[severity] = done.returncode
+    assert codes == {"error": 0, "warning": 1}
+    assert "failed: 1 finding at or above --fail-on warning: %k " in done.stderr
+
+
 def test_too_little_memory_for_any(folder, tmp_path):
     done = hloscope("analyze", folder, "--all", "--memory", "1MB", "--format", "json", "-o", tmp_path / "out")
     assert done.returncode == 2

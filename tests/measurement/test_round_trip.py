@@ -78,5 +78,7 @@ def test_axes_have_the_users_names_and_their_rates(tmp_path):
     (axis,) = program.axes
     (gather,) = program.transfers
     assert (axis.axes, axis.collectives, axis.wire_bytes) == ("X,Y", 1, 8 * gather.wire_bytes)
+    assert axis.measured_exposed_us == pytest.approx(8 * gather.measured_exposed_us)
+    assert axis.measured_exposed_us == pytest.approx(axis.predicted_exposed_us, rel=1e-4)
     assert axis.measured_bytes_per_s == pytest.approx(gather.wire_bytes / gather.predicted_us * 1e6, rel=1e-4)
     assert axis.measured_bytes_per_s == pytest.approx(axis.predicted_bytes_per_s, rel=1e-4)

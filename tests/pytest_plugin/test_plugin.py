@@ -536,3 +536,125 @@ def test_ci_writes_baselines_when_told_and_leaves_none_behind(hlo_suite, suite, 
     assert orphaned.ret == pytest.ExitCode.TESTS_FAILED
     assert suite("-p", "xdist", "-n", "2").ret == pytest.ExitCode.TESTS_FAILED
     assert suite("--no-hloscope-strict").ret == 0
+
+
+def test_a_call_wins_over_the_nearest_marker_and_that_over_the_command_line(hlo_suite):
+    result = hlo_suite(
+        """
+@pytest.mark.hloscope(mesh={"A": 8}, slice="v6e:2x4")
+class TestMarked:
+    def test_by_its_class(self, hlo):
+        report = hlo.analyze("step.hlo")
+        assert (report.mesh.axis_names, report.slice.name) == (("A",), "v6e:2x4")
+
+    @pytest.mark.hloscope(mesh=MESH)
+    def test_by_itself(self, hlo):
+        report = hlo.analyze("step.hlo")
+        assert (report.mesh.axis_names, report.slice.name) == (("X", "Y"), "v6e:2x4")
+
+    def test_in_the_call(self, hlo):
+        report = hlo.analyze("step.hlo", mesh={"B": 8}, slice="v5p:2x2x2")
+        assert (report.mesh.axis_names, report.slice.name) == (("B",), "v5p:2x2x2")
+
+
+def test_not_marked(hlo):
+    assert hlo.analyze("step.hlo").slice.name == "v5e:2x4"
+""",
+        "--hloscope-slice",
+        "v5e:2x4",
+    )
+    result.assert_outcomes(passed=4)
+
+
+SLOW_ANALYSIS = """
+import time
+
+import hloscope.app.analyses
+
+
+def slow(*_, **__):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        pass
+
+
+def test_slow(hlo, monkeypatch):
+    monkeypatch.setattr(hloscope.app.analyses, "analyze", slow)
+    hlo.analyze(slow)
+"""
+
+
+def test_the_limit_of_the_command_line_ends_an_analysis(hlo_suite):
+    result = hlo_suite(SLOW_ANALYSIS, "--hloscope-timeout", "0.5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*TimeLimitError: *slow * 0.5 s", "*--> test_model.py:* in slow"])
+
+
+def test_a_baseline_fails_what_is_worse_and_in_ci_what_is_better(hlo_suite, suite, pytester, monkeypatch):
+    tests = """
+def test_step(hlo):
+    hlo.expect.baseline("step.hlo", mesh=MESH)
+"""
+    hlo_suite(tests, "--hloscope-update").assert_outcomes(passed=1)
+    baseline = pytester.path / "hloscope_baselines" / "test_model" / "test_step.txt"
+    accepted = baseline.read_text()
+    baseline.write_text(accepted.replace("12,288 B wire", "2,288 B wire"))
+    worse = suite()
+    worse.assert_outcomes(failed=1)
+    worse.stdout.fnmatch_lines(["error[[]baseline-changed[]]: worse: *2.29 kB -> 12.3 kB*"])
+    baseline.write_text(accepted.replace("12,288 B wire", "92,288 B wire"))
+    suite().assert_outcomes(passed=1)
+    monkeypatch.setenv("CI", "true")
+    looser = suite()
+    looser.assert_outcomes(failed=1)
+    looser.stdout.fnmatch_lines(["note[[]baseline-looser[]]: *"])
+    suite("--no-hloscope-strict").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("ini", "mesh", "devices"), [("", {"X": 4, "Y": 3}, 12), ("", {"X": 2}, 8), ("hloscope_devices = 10", {"X": 2}, 10)]
+)
+def test_devices_are_as_many_as_marked_meshes_need(suite, pytester, ini, mesh, devices):
+    pytester.makeini(f"[pytest]\n{ini}\n")
+    pytester.makepyfile(
+        f"""
+import os
+
+import pytest
+
+
+@pytest.mark.hloscope(mesh={mesh})
+def test_devices(hlo):
+    assert os.environ["JAX_NUM_CPU_DEVICES"] == "{devices}"
+"""
+    )
+    suite().assert_outcomes(passed=1)
+
+
+VERIFYING = """
+def step(x):
+    return x + 1
+
+
+def twin(x):
+    return 1 + x
+
+
+def other(x):
+    return x + 2
+
+
+@pytest.mark.hloscope(mesh={"X": 2}, slice="cpu:2", timeout_s=60)
+class TestVerified:
+    def test_the_same(self, hlo):
+        assert hlo.verify(step, twin, args=("f32[8@X]",)).passed
+
+    def test_another(self, hlo):
+        hlo.verify(step, other, args=("f32[8@X]",))
+"""
+
+
+def test_a_failed_verification_fails_its_test(hlo_suite):
+    result = hlo_suite(VERIFYING)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["the program differs from its reference", "error[[]wrong-result[]]: *"])

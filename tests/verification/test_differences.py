@@ -105,10 +105,10 @@ def test_integers_are_exact_whatever_the_tolerance():
 
 def test_an_element_is_wrong_once_when_any_copy_of_it_is():
     good, bad = np.ones(4, np.float32), np.array([1, 1, 2, 1], np.float32)
-    one = compared(
-        [OutputShard(place="X=0", start=(0,), values=good), OutputShard(place="X=1", start=(0,), values=bad)], good
-    )
-    assert (one.elements, one.copies, one.wrong, one.wrong_shards) == (4, 2, 1, ("X=1",))
+    for copies, place in (((good, bad), "X=1"), ((bad, good), "X=0")):
+        shards = [OutputShard(place=f"X={at}", start=(0,), values=values) for at, values in enumerate(copies)]
+        one = compared(shards, good)
+        assert (one.elements, one.copies, one.wrong, one.wrong_shards) == (4, 2, 1, (place,))
     both = compared([OutputShard(place=place, start=(0,), values=bad) for place in ("X=0", "X=1")], good)
     assert (both.elements, both.wrong, both.wrong_shards) == (4, 1, ("X=0", "X=1"))
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from click.testing import CliRunner
 
 import hloscope
+from hloscope.app.requests import Result
 from hloscope.base.errors import NotationError
+from hloscope.cli import group
 from hloscope.model import Unmodelled, make_shapes
 from hloscope.model.finding import Severity
 from hloscope.model.vocabulary import Bound, Kind
@@ -154,6 +157,17 @@ def test_no_end_of_a_run_but_a_good_one_passes(naive, status):
     found = judge_verification(naive, naive, Numerics(status=status))
     assert not found.passed
     assert found.findings[0].rule == f"numerics-{status.replace(' ', '-')}"
+
+
+def test_exceptions_fail_a_strict_run_alone(naive, monkeypatch):
+    part = Untested(argument="x", shards=("X=0",), parts=8)
+    found = judge_verification(naive, naive, replace(AGREED, untested=(part,)))
+    assert (found.passed, found.fails(), found.fails(strict=True)) == (True, False, True)
+    monkeypatch.setattr(
+        "hloscope.app.verifying.find_verification", lambda *_, **__: Result(found=found, subject="verification")
+    )
+    command = ("verify", "step.hlo", "--reference", "twin.hlo")
+    assert [CliRunner().invoke(group, (*command, *strict)).exit_code for strict in ((), ("--strict",))] == [0, 1]
 
 
 def test_the_document_is_plain_data(naive, collective):
