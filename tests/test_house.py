@@ -29,17 +29,20 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", [("check",), ("format", "--check")], ids=["lint", "format"])
 def test_ruff(command):
     done = run("-m", "ruff", *command, ".")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.process
 def test_strict_types():
     done = run("-m", "mypy")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.process
 def test_imports_go_downward_only():
     done = run("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -77,23 +80,27 @@ def loaded_by(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.split()} & {*HEAVY, "lark", "rich", "numpy"}
 
 
+@pytest.mark.process
 @pytest.mark.smoke
 def test_the_package_imports_nothing_heavy():
     assert loaded_by("import hloscope; hloscope.target(mesh={'X': 2}, args=('f32[8@X]',))(lambda x: x)") == set()
 
 
+@pytest.mark.process
 @pytest.mark.smoke
 def test_help_imports_nothing_heavy():
     assert loaded_by("from click.testing import CliRunner; from hloscope.cli import group\n"
                      "assert 'analyze' in CliRunner().invoke(group, ['--help']).output") == set()  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.smoke
 def test_hlo_text_needs_neither_jax_nor_networkx():
     text = "HloModule m, num_partitions=2\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     assert loaded_by(f"import hloscope; hloscope.analyze_text({text!r}).to_dict()").isdisjoint(HEAVY)
 
 
+@pytest.mark.process
 def test_prices_of_hlo_text_need_no_jax():
     path = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
     loaded = loaded_by(f"import hloscope; assert hloscope.price({path!r}, ['v5e:2x4']).to_dict()")

@@ -205,6 +205,7 @@ def test_the_dataflow_answers_what_is_needed_and_cannot_be_changed():
         flow.remove_node("r")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("rules", "loaded"), [("", "False"), ("select=['collective-on-critical-path'],", "True")])
 def test_networkx_is_loaded_where_the_path_is_asked_for(root, tmp_path, rules, loaded):
     path = tmp_path / "step.hlo"

@@ -144,6 +144,7 @@ def test_the_search_gives_up(graph):
     assert len(list(find_consumers(graph, done, limit=2))) <= 4
 
 
+@pytest.mark.process
 def test_analysing_imports_neither_networkx_nor_jax():
     code = (
         "import sys; from hloscope.hlo import parse_module; from hloscope.analysis.analyze import analyze_module;"
@@ -155,6 +156,7 @@ def test_analysing_imports_neither_networkx_nor_jax():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.process
 def test_the_model_alone_imports_no_parser():
     code = "import sys; import hloscope.model; print('lark' in sys.modules, 'hloscope.hlo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

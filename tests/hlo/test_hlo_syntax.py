@@ -35,6 +35,7 @@ def test_the_kept_tables_are_those_of_the_grammar():
     assert load_tables() == make_tables(read_grammar("hlo")), "write them anew: see hloscope/hlo/lalr.py"
 
 
+@pytest.mark.process
 def test_text_is_read_without_lark():
     code = "import sys; from hloscope.hlo import parse_module\nparse_module('ENTRY e { p = f32[] parameter(0) }')"
     code = f"{code}\nprint('lark' in sys.modules)"

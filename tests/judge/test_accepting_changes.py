@@ -78,6 +78,7 @@ def test_each_compiler_has_a_section(accepted_program):
     assert judge(find_section(read_baselines(path), newest), accepted, root=root).judged.versions is None
 
 
+@pytest.mark.process
 def test_two_branches_merge_and_one_change_is_one_line(accepted_program, tmp_path):
     accepted, path, root = accepted_program
     mine, theirs = tmp_path / "mine.txt", tmp_path / "theirs.txt"

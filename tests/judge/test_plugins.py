@@ -191,6 +191,7 @@ def test_what_is_not_understood_is_not_said_to_move_much():
     assert facts.moving(65) == ()
 
 
+@pytest.mark.process
 def test_a_plug_in_fails_a_check_as_other_rules_do(project):
     project.code.write_text(RULE)
     project.named(target=TARGET.replace('"error"', '"warning"') + "allow = ['small-collectives: yes']\n")
@@ -337,6 +338,7 @@ FAILING = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", FAILING)
 def test_one_that_fails_loses_no_finding_and_is_no_verdict(says, project, case):
     statement, words, line = FAILING[case]
@@ -373,6 +375,7 @@ def test_a_failure_cannot_be_allowed(says, project):
     assert "'rule-failed'" in says(refused.stderr)
 
 
+@pytest.mark.process
 def test_what_it_prints_is_no_report(project):
     """By whatever means, and also where it closes the stream."""
     noise = "import os; os.write(1, b'noise'); print('noise', file=sys.__stdout__, flush=True)"
@@ -427,6 +430,7 @@ def test_a_time_limit_goes_through_a_rule(nothing_loaded, monkeypatch):
         hloscope.analyze_text(STEP)
 
 
+@pytest.mark.process
 def test_a_rule_that_never_ends_is_ended_with_its_target(says, project):
     project.code.write_text(RULE.replace("        for at", "        while True: pass\n        for at"))
     done = project.run("check", "--timeout", "0.5")
@@ -568,6 +572,7 @@ def test_malformed_entry_points_kill_nothing(says, project, lines, words):
     assert words in done.stderr
 
 
+@pytest.mark.process
 def test_the_fixture_of_tests_knows_them(pytester):
     pytester.makefile(".hlo", step=STEP)
     pytester.makefile(".toml", hloscope='plugins = ["our_tests"]\n')

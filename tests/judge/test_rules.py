@@ -365,6 +365,7 @@ def test_what_cannot_be_read_says_so(says, options, wrong, way_out):
     assert way_out in fix
 
 
+@pytest.mark.process
 def test_a_comment_allows_where_a_finding_points_though_nothing_moves_there():
     found = compiled("whole_on_purpose").findings
     assert [one.rule for one in found] == ["replicated-large-array"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from profile_examples import prediction_of, profile_of, written
 
 import hloscope
@@ -31,6 +32,7 @@ def shown(page: str) -> str:
     return re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style).*?</\1>", " ", page, flags=re.DOTALL))
 
 
+@pytest.mark.process
 def test_an_operation_that_waits_for_the_links_took_at_most_its_time(tmp_path):
     operation = prediction_of(QUEUED, "v5e:2x2").operations["main", "gather"]
     assert operation.time_us > operation.transfer_us * 1.1, "it waits for what is under way"
@@ -39,6 +41,7 @@ def test_an_operation_that_waits_for_the_links_took_at_most_its_time(tmp_path):
     assert gather.predicted_us < gather.measured_us
 
 
+@pytest.mark.process
 def test_its_rate_is_at_least_that_on_the_page_and_in_the_text(tmp_path):
     found = compared(tmp_path)
     (axis,), transfers = found.programs[0].axes, found.programs[0].transfers
@@ -53,6 +56,7 @@ def test_its_rate_is_at_least_that_on_the_page_and_in_the_text(tmp_path):
     assert all("wait for earlier transfers" in words for words in (page, " ".join(text.split())))
 
 
+@pytest.mark.process
 def test_a_ratio_that_says_nothing_is_unknown(tmp_path):
     found = compared(tmp_path)
     program = found.programs[0]

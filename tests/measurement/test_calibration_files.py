@@ -44,6 +44,7 @@ def compared(tmp_path):
     return hloscope.compare(profile=written(slowed(profile_of(TEXT), FACTORS), tmp_path / "trace"), slice="v5e:2x4")
 
 
+@pytest.mark.process
 def test_each_figure_is_what_made_the_run_slower(compared):
     figures = {figure.name: figure for figure in compared.calibration}
     assert figures["clock_hz"].value == pytest.approx(find_chip("v5e").clock_hz / 1.1, rel=1e-4)
@@ -61,6 +62,7 @@ def test_each_figure_is_what_made_the_run_slower(compared):
     assert all((figure.value is None) == (figure.why is not None) for figure in compared.calibration)
 
 
+@pytest.mark.process
 def test_the_written_file_makes_the_prediction_what_was_measured(compared, tmp_path):
     file = tmp_path / "calibration.toml"
     file.write_text(render_calibration_file(compared, is_figure))
@@ -72,6 +74,7 @@ def test_the_written_file_makes_the_prediction_what_was_measured(compared, tmp_p
     assert table["fitted_to"]["programs"] == [compared.programs[0].program]
 
 
+@pytest.mark.process
 def test_its_use_is_said(compared, tmp_path, says):
     file = tmp_path / "calibration.toml"
     file.write_text(render_calibration_file(compared, is_figure))
@@ -81,6 +84,7 @@ def test_its_use_is_said(compared, tmp_path, says):
     assert not any("calibration" in note for note in hloscope.analyze_text(TEXT, slice="v5e:2x4").time.notes)
 
 
+@pytest.mark.process
 def test_it_is_refused_on_another_generation(compared, tmp_path, says):
     file = tmp_path / "calibration.toml"
     file.write_text(render_calibration_file(compared, is_figure))
@@ -98,6 +102,7 @@ def test_constants_that_are_none_are_refused(tmp_path, says):
         assert "link_shar" in says(str(caught.value).replace(str(tmp_path), "DIR"), line)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("factors", [{"slow": 4.0}, {"large": 0.5}])
 def test_what_no_chip_is_like_is_refused(tmp_path, factors):
     name = {"slow": "clock_hz", "large": "link_share"}[next(iter(factors))]
@@ -125,6 +130,7 @@ def ran(*command, cwd) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.process
 def test_on_the_command_line(tmp_path):
     written(slowed(profile_of(TEXT), FACTORS), tmp_path / "trace")
     done = ran("compare", "--profile", "trace", "--slice", "v5e:2x4", "--save", "c.toml", cwd=tmp_path)

@@ -30,6 +30,7 @@ def measured(tmp_path_factory):
     return json.loads(done.stdout), folder
 
 
+@pytest.mark.process
 def test_each_run_on_each_device_is_measured(measured, schema_of):
     import jsonschema
 
@@ -43,6 +44,7 @@ def test_each_run_on_each_device_is_measured(measured, schema_of):
     assert len(find_profile_files(folder / "kept")[0]) == 1
 
 
+@pytest.mark.process
 def test_its_collectives_are_measured_over_the_users_axes(measured):
     (program,) = measured[0]["programs"]
     assert {(one["kind"], *one["axes"]) for one in program["transfers"]} == {("all-gather", "X"), ("all-reduce", "X")}
@@ -52,6 +54,7 @@ def test_its_collectives_are_measured_over_the_users_axes(measured):
     assert axis["measured_bytes_per_s"] > 0
 
 
+@pytest.mark.process
 def test_what_is_not_predicted_is_unknown_and_never_zero(measured):
     document, _ = measured
     (program,) = document["programs"]
@@ -62,6 +65,7 @@ def test_what_is_not_predicted_is_unknown_and_never_zero(measured):
     assert program["axes"][0]["predicted_exposed_us"] is None
 
 
+@pytest.mark.process
 def test_the_report_says_so(tmp_path):
     done = ran(f"{STEPS}:step", *ARGS, "--on", "cpu", "--runs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -71,6 +75,7 @@ def test_the_report_says_so(tmp_path):
     assert "these are simulated devices of this machine" in done.stdout
 
 
+@pytest.mark.process
 def test_axes_have_the_names_of_the_targets_own_mesh(tmp_path):
     done = ran(f"{STEPS}:decorated", "--on", "cpu", "--runs", "1", "--format", "json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -78,6 +83,7 @@ def test_axes_have_the_names_of_the_targets_own_mesh(tmp_path):
     assert {tuple(one["axes"]) for one in program["transfers"]} == {("model",)}
 
 
+@pytest.mark.process
 def test_where_no_tpu_is(tmp_path):
     done = ran(f"{STEPS}:step", *ARGS, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -85,6 +91,7 @@ def test_where_no_tpu_is(tmp_path):
     assert "--on cpu" in done.stderr
 
 
+@pytest.mark.process
 def test_a_program_that_jax_refuses_is_one_message(tmp_path):
     done = ran(f"{STEPS}:fails", "--arg", "f32[4,8]", "--on", "cpu", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -92,12 +99,14 @@ def test_a_program_that_jax_refuses_is_one_message(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_hlo_text_cannot_be_run(tmp_path):
     (tmp_path / "step.hlo").write_text("HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n")
     done = ran("step.hlo", "--on", "cpu", cwd=tmp_path)
     assert (done.returncode, "cannot be run" in done.stderr) == (2, True)
 
 
+@pytest.mark.process
 def test_in_python(says):
     found = hloscope.measure(f"{STEPS}:step", ("f32[64@X,128]", "f32[128@X,128]"), mesh={"X": 2}, on="cpu", runs=2)
     assert (found.programs[0].runs, found.device_kind) == (4, "CPU")

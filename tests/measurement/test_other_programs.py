@@ -59,6 +59,7 @@ def test_a_generation_that_nobody_knows(says, tmp_path):
     assert "TPU v99" in refusal(says, tmp_path, profile=folder)
 
 
+@pytest.mark.process
 def test_an_operation_that_the_module_does_not_have_is_told(tmp_path):
     profile = profile_of(TEXT)
     (device,) = profile.devices
@@ -76,6 +77,7 @@ def test_an_operation_that_the_module_does_not_have_is_told(tmp_path):
     assert part.measured_us == pytest.approx(found.measured_us)
 
 
+@pytest.mark.process
 def test_hlo_text_beside_a_profile_needs_no_jax(folder, tmp_path):
     (tmp_path / "step.hlo").write_text(TEXT)
     program = (
@@ -94,6 +96,7 @@ def test_what_only_a_function_can_obey_is_refused_beside_a_profile_alone(says, f
     says(caught)
 
 
+@pytest.mark.process
 def test_a_comparison_prints_as_its_report_and_is_one_line_as_repr(folder):
     found = hloscope.compare(profile=folder, slice=SLICE)
     assert "compared with the profile's own programs: 1 device, TPU v5 Lite" in " ".join(str(found).split())

@@ -28,6 +28,7 @@ def predicted(tmp_path_factory):
     return folder
 
 
+@pytest.mark.process
 def test_it_is_priced_on_the_slices_and_the_mesh_that_it_was_predicted_for(predicted):
     (program,) = hloscope.compare(profile=predicted).programs
     assert (program.slice, program.slice_chosen_by, program.partitions) == (SLICES, "profile", 8)
@@ -35,12 +36,14 @@ def test_it_is_priced_on_the_slices_and_the_mesh_that_it_was_predicted_for(predi
     assert {(axis.axes, axis.link) for axis in program.axes} == {("data", "ici"), ("model", "ici"), ("replica", "dcn")}
 
 
+@pytest.mark.process
 def test_what_the_user_says_goes_first(predicted):
     (program,) = hloscope.compare(profile=predicted, mesh={"Z": 2, "X": 2, "Y": 4}, slice=SLICES).programs
     assert program.slice_chosen_by == "user"
     assert {axis.axes for axis in program.axes} == {"X", "Y", "Z"}
 
 
+@pytest.mark.process
 def test_every_report_begins_with_that(predicted):
     found = hloscope.compare(profile=predicted)
     assert found.is_prediction
@@ -53,6 +56,7 @@ def test_every_report_begins_with_that(predicted):
     assert found.notes == ()
 
 
+@pytest.mark.process
 def test_the_chip_has_no_figures_from_it(predicted, tmp_path, says):
     assert hloscope.compare(profile=predicted).calibration == ()
     with pytest.raises(ProfileError) as caught:
@@ -60,12 +64,14 @@ def test_the_chip_has_no_figures_from_it(predicted, tmp_path, says):
     says(str(caught.value).replace(str(predicted), "DIR"))
 
 
+@pytest.mark.process
 def test_of_what_was_measured_nothing_of_it_is_said(tmp_path):
     found = hloscope.compare(profile=written(profile_of(TEXT), tmp_path), slice=SLICE)
     assert not found.is_prediction
     assert all(NOTHING_MEASURED not in found.report(name) for name in ("text", "markdown", "html"))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "place",
     [

@@ -37,6 +37,7 @@ def same(measured_us: float | None, predicted_us: float | None) -> bool:
     return measured_us is not None and predicted_us is not None and abs(measured_us - predicted_us) <= ROUNDED_US
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.stem)
 def test_nothing_differs(path, tmp_path):
     text = path.read_text()
@@ -53,6 +54,7 @@ def test_nothing_differs(path, tmp_path):
         }
 
 
+@pytest.mark.process
 def test_loops_are_measured_as_often_as_they_run(tmp_path):
     (path,) = (path for path in CAPTURED if path.name == "mixture_of_experts.mixture_of_experts.jax-0.12.hlo")
     folder = written(profile_of(path.read_text(), devices=4, runs=3), tmp_path)
@@ -63,6 +65,7 @@ def test_loops_are_measured_as_often_as_they_run(tmp_path):
     assert differences(program) == []
 
 
+@pytest.mark.process
 def test_the_profile_says_the_slice_and_the_generation(tmp_path):
     text = CAPTURED[0].read_text()
     document = hloscope.compare(profile=written(profile_of(text, "v6e:2x4", devices=8), tmp_path))

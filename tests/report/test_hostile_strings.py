@@ -181,6 +181,7 @@ def test_a_command_behind_any_blank_is_none(blank):
     assert RUNNER.search(escape_commands(f"{blank}::warning::x")) is None
 
 
+@pytest.mark.process
 def test_messages_on_stderr(root, tmp_path):
     file = tmp_path / "e.hlo"
     file.write_text(

@@ -108,6 +108,7 @@ def check(found: Timeline) -> None:
     assert names == {DEVICE, "/host:metadata", "/host:CPU"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", CHOSEN, ids=lambda path: path.name)
 def test_every_number_is_that_of_the_json(path):
     check(timeline_of(path))
@@ -118,6 +119,7 @@ def test_so_it_is_of_every_fixture():
     check_every(check)
 
 
+@pytest.mark.process
 def test_jax_reads_the_same_events():
     data = written(timeline_of(CHOSEN[0]))
     read = next(plane for plane in ProfileData.from_serialized_xspace(data).planes if plane.name == DEVICE)
@@ -127,6 +129,7 @@ def test_jax_reads_the_same_events():
         assert [int(event.duration_ns) for event in line.events] == own
 
 
+@pytest.mark.process
 def test_its_names_say_that_it_is_predicted(tmp_path):
     found = timeline_of(CHOSEN[0])
     (said,) = found.save(tmp_path, "xplane")
@@ -143,6 +146,7 @@ def test_its_names_say_that_it_is_predicted(tmp_path):
     assert stats["peak_teraflops_per_second"] == pytest.approx(197, rel=0.01)
 
 
+@pytest.mark.process
 def test_each_program_has_a_run_of_its_own_and_replaces_only_that(tmp_path):
     text = CHOSEN[0].read_text()
     changed = text.replace('"estimated_cycles":"', '"estimated_cycles":"1', 1)
@@ -154,6 +158,7 @@ def test_each_program_has_a_run_of_its_own_and_replaces_only_that(tmp_path):
     assert all(run.name.startswith("predicted_jit_mixture_of_experts_v5e-2x4_") for run in runs)
 
 
+@pytest.mark.process
 def test_operations_are_of_the_kinds_that_xprof_groups_by():
     (path,) = (path for path in EVERY if path.name == "authored.async_fusions_share_one_channel.jax-0.12.hlo")
     found = timeline_of(path)
@@ -177,6 +182,7 @@ def test_operations_are_of_the_kinds_that_xprof_groups_by():
     assert int(stats["program_id"]) > 0
 
 
+@pytest.mark.process
 def test_what_xprof_has_made_of_another_profile_goes(tmp_path):
     found = timeline_of(CHOSEN[0])
     found.save(tmp_path, "xplane")
@@ -188,6 +194,7 @@ def test_what_xprof_has_made_of_another_profile_goes(tmp_path):
     assert (stale.exists(), kept.read_text(), file.exists()) == (False, "mine", True)
 
 
+@pytest.mark.process
 def test_what_was_measured_is_read_rather_than_what_was_predicted(tmp_path):
     found = timeline_of(CHOSEN[0])
     found.save(tmp_path, "xplane")
@@ -221,6 +228,7 @@ def total_ps(run: DeviceRun) -> int:
     return sum(event.duration_ps for event in run.operations)
 
 
+@pytest.mark.process
 def test_hostile_text_is_text(tmp_path):
     file = tmp_path / "step.hlo"
     file.write_text(hostile_text())
@@ -235,6 +243,7 @@ def test_hostile_text_is_text(tmp_path):
     assert set(found["source"]) == {f"/src/{EVIL}.py:3"}
 
 
+@pytest.mark.process
 def test_text_that_jaxlib_does_not_read_has_a_profile_without_its_graph(tmp_path):
     file = tmp_path / "step.hlo"
     file.write_text(hostile_text().replace("negate(%g)", "no-such-opcode(%g)"))

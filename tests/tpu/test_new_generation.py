@@ -158,6 +158,7 @@ def test_the_command_line_prices_it_too(made_up, root):
     assert fast != usual
 
 
+@pytest.mark.process
 def test_texts_and_dumps_are_known_to_be_of_it(made_up, root, tmp_path):
     text = """HloModule m, num_partitions=8
 
