@@ -38,7 +38,7 @@ from hloscope.analysis.provenance import (
     find_provenance,
 )
 from hloscope.analysis.spellings import is_worth_reading, may_transfer, read_transfer, starts_chain
-from hloscope.analysis.totals import Reach, collate, find_reach
+from hloscope.analysis.totals import Reach, find_reach
 from hloscope.analysis.transfers import (
     Transfer,
     TransferSite,
@@ -51,6 +51,7 @@ from hloscope.analysis.transfers import (
     narrower,
 )
 from hloscope.base.documents import make_document
+from hloscope.base.results import group_by
 from hloscope.base.units import sum_known
 from hloscope.hlo import HloComputation, HloInstruction, HloModule, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
@@ -405,7 +406,7 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Numbering) -> F
 def _find_candidates(module: HloModule) -> dict[str, tuple[HloInstruction, ...]]:
     """The instructions that may start a transfer, by their computation."""
     found = filter(may_transfer, module.with_opcodes(list(filter(is_worth_reading, module.opcodes))))
-    by_name = collate(lambda instruction: instruction.computation.name, found)
+    by_name = group_by(found, lambda instruction: instruction.computation.name)
     return {name: tuple(instructions) for name, instructions in by_name.items()}
 
 
@@ -485,7 +486,7 @@ def _join_across_slices(recorder: CollectiveRecorder, moves: Sequence[TransferRe
     second half after it. The parts in the loop are one all-reduce of every iteration, those around it one more.
     """
     chains: list[_Chain] = []
-    for neighbors in collate(_make_surroundings_key, moves).values():
+    for neighbors in group_by(moves, _make_surroundings_key).values():
         if any(_is_between_slices(move) for move in neighbors):
             search = _ChainSearch(recorder, neighbors)
             chains.extend(chain for first in neighbors if (chain := search.chain(first)) is not None)

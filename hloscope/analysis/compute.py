@@ -16,8 +16,8 @@ from typing import NamedTuple
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.provenance import find_provenance, find_source_frames, find_users_frame
 from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication
-from hloscope.analysis.totals import collate
 from hloscope.analysis.transfers import flatten_arrays
+from hloscope.base.results import group_by
 from hloscope.base.units import count_array_bytes, sum_known
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph
@@ -54,7 +54,7 @@ def find_matmuls(graph: HloGraph) -> tuple[Matmuls, ...]:
     multiplying = graph.module.with_opcodes(MATMUL_OPCODES)
     contexts = count_executions(graph, {each.computation.name for each in multiplying}).contexts
     reached = ((each, find_source_frames(each)) for each in multiplying if contexts.get(each.computation.name))
-    found = collate(lambda pair: (find_users_frame(pair[1]), _find_type(pair[0])), reached)
+    found = group_by(reached, lambda pair: (find_users_frame(pair[1]), _find_type(pair[0])))
     made = [_merge_matmuls(dtype, alike, contexts) for (_, dtype), alike in found.items()]
     return tuple(sorted(made, key=lambda matmuls: (matmuls.flops is not None, -(matmuls.flops or 0))))
 
@@ -177,7 +177,7 @@ def find_kernels(graph: HloGraph) -> tuple[Kernel, ...]:
     contexts = count_executions(graph, {call.computation.name for call in calls}).contexts
     reached = ((call, contexts.get(call.computation.name, ())) for call in calls)
     kernels = (_make_kernel(graph, call, around) for call, around in reached if around)
-    return tuple(reduce(_merge_kernels, alike) for alike in collate(_make_kernel_key, kernels).values())
+    return tuple(reduce(_merge_kernels, alike) for alike in group_by(kernels, _make_kernel_key).values())
 
 
 def _make_kernel_key(kernel: Kernel) -> Hashable:

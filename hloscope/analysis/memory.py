@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hloscope.analysis.dataflow import find_consumers, find_maker, find_shape
 from hloscope.analysis.provenance import find_provenance
-from hloscope.analysis.totals import collate
+from hloscope.base.results import group_by
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.model import Collective, make_shapes
@@ -57,7 +57,7 @@ class _PeakReader:
         told = [buffer for buffer in peak.buffers if buffer.bytes >= _LEAST_SHARE * peak.live_bytes]
         at = self._instructions.get(peak.at)
         place = None if at is None else find_provenance(self._graph, [at])
-        buffers = collate(_make_layer_key, map(self._told, told)).values()
+        buffers = group_by(map(self._told, told), _make_layer_key).values()
         return MemoryPeak(
             at=peak.at,
             op_name=None if place is None else place.op_name,

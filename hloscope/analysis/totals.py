@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hloscope.analysis.groups import DEVICES_PER_SLICE_ID, Groups, Numbering
 from hloscope.analysis.transfers import Transfer
 from hloscope.base.documents import make_document
+from hloscope.base.results import group_by
 from hloscope.model import (
     Analysis,
     ArrayFact,
@@ -25,8 +26,6 @@ from hloscope.model import (
 from hloscope.model.vocabulary import Bound, Kind, Link
 
 UNKNOWN_AXES = "?"
-_Item = TypeVar("_Item")
-_Key = TypeVar("_Key", bound=Hashable)
 
 
 def compute_totals(
@@ -89,16 +88,8 @@ def axes_key(collective: Collective) -> str:
     return UNKNOWN_AXES if collective.axes is None else ",".join(collective.axes)
 
 
-def collate(key: Callable[[_Item], _Key], items: Iterable[_Item]) -> dict[_Key, list[_Item]]:
-    """The items of each key, in order."""
-    groups: dict[_Key, list[_Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
-
-
 def _sum_by_key(key: Callable[[_Addend], str], moves: Iterable[_Addend], floor: Bound) -> dict[str, Total]:
-    totals = {name: _sum_addends(group, floor) for name, group in collate(key, moves).items()}
+    totals = {name: _sum_addends(group, floor) for name, group in group_by(moves, key).items()}
     return dict(sorted(totals.items(), key=lambda item: (-item[1].wire_bytes, item[0])))
 
 

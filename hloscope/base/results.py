@@ -24,7 +24,7 @@ _MOST_LETTERS, _MOST_ITEMS = 240, 3
 
 
 def shorten_to_line(text: str) -> str:
-    """A text for `repr`, on one line; a long one is shortened before its last letter."""
+    """A text for `repr`, on one line; a long one loses its end except for the last character, such as `>`."""
     line = " ".join(text.split())
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 2]}…{line[-1]}"
 

@@ -71,8 +71,8 @@ class _Prompt:
 
     def __call__(self, proposed: Proposed) -> Answer:
         """Asks about the changes of a baseline, with one question for all changes of the same key."""
-        from hloscope.analysis.totals import collate
         from hloscope.app.accepting import Answer
+        from hloscope.base.results import group_by
         from hloscope.report.checks import format_judgement
 
         compared = proposed.compared
@@ -81,7 +81,7 @@ class _Prompt:
         lacks = compared.judged.is_only_left_open
         said = "has a baseline that lacks figures" if lacks else f"is {format_judgement(compared.judged)} its baseline"
         running.say(f"\n{proposed.name} {said}")
-        by_key, accepted = collate(lambda change: change.key, compared.changes), list[str]()
+        by_key, accepted = group_by(compared.changes, lambda change: change.key), list[str]()
         for number, (key, changes) in enumerate(by_key.items(), 1):
             for change in changes:
                 running.say(f"  {number} of {len(by_key)}  {change.judgement}: {change.message}")

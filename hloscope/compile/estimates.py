@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from hloscope.model.capture import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.capture import ShardyModule, ShardyOp, ShardyValue, ValueSharding, find_dropped_axes
 
 _MULTIPLIES = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _RESHARDS = ("sdy.reshard", "sdy.sharding_constraint")
@@ -190,7 +190,7 @@ class _CostWalk:
         before, after = value.sharding or ((),) * len(value.shape), result.sharding or ((),) * len(value.shape)
         if len(before) != len(after):
             return 0.0
-        given_up = {axis for had, gets in zip(before, after, strict=True) for axis in _find_dropped_axes(had, gets)}
+        given_up = {axis for had, gets in zip(before, after, strict=True) for axis in find_dropped_axes(had, gets)}
         kept = {axis for axes in after for axis in axes}
         gathered, exchanged = self._devices(given_up - kept), self._devices(given_up & kept)
         arrives = self._local_bytes(value, after)
@@ -209,14 +209,6 @@ class _CostWalk:
                     cut.setdefault(factors[0], set()).update(axes)
         devices = self._devices({axis for axes in cut.values() for axis in axes})
         return 2.0 * prod(rule.sizes) / devices, devices
-
-
-def _find_dropped_axes(had: Axes, gets: Axes) -> Axes:
-    """The axes after the common prefix: to shard further is free."""
-    kept = 0
-    while kept < min(len(had), len(gets)) and had[kept] == gets[kept]:
-        kept += 1
-    return had[kept:]
 
 
 def _count_bits(element_type: str) -> int:

@@ -10,7 +10,7 @@ from operator import itemgetter
 import numpy as np
 
 from hloscope.analysis.groups import DEVICES_PER_SLICE_ID
-from hloscope.analysis.totals import collate
+from hloscope.base.results import group_by
 from hloscope.cost.network import (
     UNPRINTED_ALGORITHM,
     Algorithm,
@@ -108,7 +108,7 @@ def price_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) -> 
     return PricedCollectives(
         times=times,
         asynchronous=frozenset(asynchronous),
-        inside=collate(itemgetter(0), times),
+        inside=group_by(times, itemgetter(0)),
         shared_part=pricing.network.shared_part,
     )
 

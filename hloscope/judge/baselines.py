@@ -19,8 +19,9 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from hloscope.analysis.provenance import find_users_frame, frame_path
-from hloscope.analysis.totals import collate, remove_guesses
+from hloscope.analysis.totals import remove_guesses
 from hloscope.base.documents import make_document
+from hloscope.base.results import group_by
 from hloscope.base.units import pluralize, sum_known
 from hloscope.model import Analysis, ArrayFact, Collective, Matmuls, Memory, SourceFrame, bytes_bound, make_shapes
 from hloscope.model.vocabulary import REDUCING, Bound, Kind, Link, Origin
@@ -275,7 +276,7 @@ def make_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[Basel
         what = moved.kind, moved.axes, moved.link, _find_dtype(moved), _find_reduction(moved)
         return what, written, place_of(moved.source)
 
-    groups = collate(key, analysis.collectives).values()
+    groups = group_by(analysis.collectives, key).values()
     rows = ((_make_row(group, place_of(group[0].source)), tuple(group)) for group in groups)
     return tuple(sorted(rows, key=lambda pair: find_row_order(pair[0])))
 
@@ -283,7 +284,7 @@ def make_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[Basel
 def make_matmul_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[MatmulRow, tuple[Matmuls, ...]], ...]:
     """The same of what a program multiplies."""
     place_of = _make_place_finder(analysis, root)
-    groups = collate(lambda each: (each.dtype, place_of(each.source)), analysis.matmuls)
+    groups = group_by(analysis.matmuls, lambda each: (each.dtype, place_of(each.source)))
     rows = []
     for (dtype, place), group in groups.items():
         bound = reduce(add, (each.bound for each in group), Bound.EXACT)

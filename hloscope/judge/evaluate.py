@@ -12,8 +12,9 @@ from operator import add, attrgetter
 from pathlib import Path, PurePath
 
 from hloscope.analysis.provenance import split_place
-from hloscope.analysis.totals import collate, compute_totals, remove_guesses
+from hloscope.analysis.totals import compute_totals, remove_guesses
 from hloscope.base.errors import did_you_mean
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_capacity, format_count, format_time, pluralize, sum_known
 from hloscope.judge.matching import find_respellings
 from hloscope.judge.model import (
@@ -537,7 +538,7 @@ def make_exact_contract(analysis: Analysis, beside: Contract, *, root: Path | No
     others = tuple(clause for clause in beside.clauses if not isinstance(clause, Expectation))
     counted = Contract(clauses=beside.all_of(Trips))
     moving = filter(leaves_device, _apply_trips(counted, remove_guesses(analysis))[0].collectives)
-    groups = collate(_find_group, moving)
+    groups = group_by(moving, _find_group)
     moved = Contract(clauses=tuple(_make_expectation(group) for group in groups.values()), closed=True)
     doubts = evaluate(moved & counted, analysis, root=root).breaches
     moved = replace(moved, at_least_ok=any(doubt.accept == AT_LEAST_OK for doubt in doubts))

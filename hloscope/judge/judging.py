@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.provenance import render_users_line
-from hloscope.analysis.totals import collate
 from hloscope.base.documents import make_document
+from hloscope.base.results import group_by
 from hloscope.base.units import pluralize, sum_known
 from hloscope.judge.baselines import (
     ARGUMENT,
@@ -370,7 +370,7 @@ class _Judge:
 
     def _find_reductions(self, pairs: Sequence[Rows]) -> Iterator[RowChange]:
         """Arrays that are combined by another operation than before, as a maximum in place of a sum."""
-        by_reductions = collate(lambda pair: (pair.before[0].reduction, pair.after[0].reduction), pairs)
+        by_reductions = group_by(pairs, lambda pair: (pair.before[0].reduction, pair.after[0].reduction))
         for (was, now), alike in by_reductions.items():
             pair = join_pairs(alike)
             name = self._now.find_name_of_largest(pair.after)
@@ -382,7 +382,7 @@ class _Judge:
 
     def _find_retyped_matmuls(self) -> dict[tuple[str, str], list[Pair[MatmulRow]]]:
         found: dict[tuple[str, str], list[Pair[MatmulRow]]] = {}
-        before, after = (collate(lambda row: row.place, side.matmuls or ()) for side in (self._before, self._after))
+        before, after = (group_by(side.matmuls or (), lambda row: row.place) for side in (self._before, self._after))
         for place in before.keys() & after.keys():
             gone = [row for row in before[place] if row.dtype not in {other.dtype for other in after[place]}]
             new = [row for row in after[place] if row.dtype not in {other.dtype for other in before[place]}]
@@ -476,7 +476,7 @@ class _Judge:
     def _group_matmuls(self) -> Iterator[Pair[MatmulRow]]:
         """The matrix multiplications of each function, before and after."""
         before, after = (
-            collate(lambda row: (row.place.file, row.place.function), side.matmuls or ())
+            group_by(side.matmuls or (), lambda row: (row.place.file, row.place.function))
             for side in (self._before, self._after)
         )
         for function in dict.fromkeys((*before, *after)):
@@ -554,7 +554,7 @@ def _count_more_flops(pair: Pair[MatmulRow]) -> int:
 
 def _sort_most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:
     """The lines after, the one that multiplies most beyond what it did first."""
-    before = collate(lambda row: row.place, pair.before)
+    before = group_by(pair.before, lambda row: row.place)
     return sorted(pair.after, key=lambda row: (row.flops or 0) - sum_flops(before.get(row.place, ())), reverse=True)
 
 

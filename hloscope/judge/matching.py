@@ -26,8 +26,9 @@ from operator import add, attrgetter
 from typing import NamedTuple
 
 from hloscope.analysis.provenance import find_users_frame, frame_path, render_users_line
-from hloscope.analysis.totals import axes_key, collate, compute_totals
+from hloscope.analysis.totals import axes_key, compute_totals
 from hloscope.base.documents import make_document
+from hloscope.base.results import group_by
 from hloscope.base.units import count_element_bits, pluralize, sum_known
 from hloscope.judge.baselines import MIXED, Baseline, BaselineRow, format_axes
 from hloscope.judge.changes import (
@@ -117,7 +118,7 @@ def _pair_by(
         def key(collective: Collective, parts: tuple[Key, ...] = parts) -> Hashable:
             return _identify(collective), *(part(collective) for part in parts)
 
-        waiting, unpaired = collate(key, left_old), []
+        waiting, unpaired = group_by(left_old, key), []
         for collective in left_new:
             partners = waiting.get(key(collective))
             if partners:
@@ -165,7 +166,7 @@ def _find_joined(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[
         how_often = collective.executions, collective.executions_bound
         return _identify(collective), _count_loops(collective), how_often, collective.reduction
 
-    before, after = collate(together, old), collate(together, new)
+    before, after = group_by(old, together), group_by(new, together)
     changes = [
         _make_change(ChangeKind.REGROUPED, before.pop(key), after.pop(key))
         for key in before.keys() & after.keys()
@@ -185,7 +186,7 @@ def _make_tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple
     def key(collective: Collective) -> tuple[Kind, str]:
         return collective.kind, axes_key(collective)
 
-    before, after = collate(key, old), collate(key, new)
+    before, after = group_by(old, key), group_by(new, key)
     tallies = [
         Tally(
             kind=kind,
@@ -194,7 +195,7 @@ def _make_tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple
             new=make_document(Total, compute_totals(after.get((kind, axes), []))),
             axes_guessed=any(part.axes_guessed for part in parts),
         )
-        for (kind, axes), parts in collate(key, (*old, *new)).items()
+        for (kind, axes), parts in group_by((*old, *new), key).items()
     ]
     return tuple(sorted(tallies, key=lambda row: (-max(row.old.wire_bytes, row.new.wire_bytes), row.kind, row.axes)))
 
@@ -310,7 +311,7 @@ def _exchange_leftovers(
     def together(collective: Collective) -> Hashable:
         return _identify_axes(collective), collective.link, function(collective)
 
-    before, after = collate(together, old), collate(together, new)
+    before, after = group_by(old, together), group_by(new, together)
     changes = [
         _make_change(ChangeKind.EQUIVALENT, before[key], after[key])
         for key in before
@@ -332,10 +333,10 @@ def _are_equivalent(before: Sequence[Collective], after: Sequence[Collective]) -
 
 def _is_split_all_reduce(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
     """True if `whole` are all-reduces, and `parts` reduce-scatters and all-gathers that each move the same arrays."""
-    of_parts = collate(_kind, parts)
+    of_parts = group_by(parts, _kind)
     if len({part.reduction for part in (*whole, *parts) if part.kind in REDUCING}) != 1:
         return False
-    if collate(_kind, whole).keys() != {Kind.ALL_REDUCE} or of_parts.keys() != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
+    if group_by(whole, _kind).keys() != {Kind.ALL_REDUCE} or of_parts.keys() != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
         return False
     payloads = {sum_known(part.payload_bytes_per_step for part in side) for side in (whole, *of_parts.values())}
     return len(payloads) == 1 and None not in payloads
@@ -398,7 +399,7 @@ def _find_matmuls(
         for permute in collectives
         if permute.kind is Kind.COLLECTIVE_PERMUTE and permute.axes and permute.payload_bytes is not None
     ]
-    for permutes in collate(_identify_matmul, known).values():
+    for permutes in group_by(known, _identify_matmul).values():
         axes = permutes[0].axes or ()
         size = prod(sizes.get(axis, 0) for axis in axes)  # 0 for parts of axes, or without a mesh
         if 1 < size <= sum(permute.executions for permute in permutes) + 1:
@@ -479,7 +480,7 @@ def find_retyped(old: Iterable[BaselineRow], new: Iterable[BaselineRow]) -> Iter
     def what(row: BaselineRow) -> Hashable:
         return row.kind, row.axes, row.link, row.payload_bytes
 
-    before, after = (collate(what, (row for row in side if row.kind in REDUCING)) for side in (old, new))
+    before, after = (group_by((row for row in side if row.kind in REDUCING), what) for side in (old, new))
     for key in before.keys() & after.keys():
         pair = Pair(_find_unlike(before[key], after[key]), _find_unlike(after[key], before[key]))
         if is_retyped(pair):
@@ -517,7 +518,7 @@ def pair_by_types(pairs: Sequence[Rows]) -> Iterator[tuple[tuple[str, str], list
             left.append(pair)
         else:
             yield types, [pair]
-    for alike in collate(what, left).values():
+    for alike in group_by(left, what).values():
         types = _find_types(join_pairs(alike))
         if types is not None:
             yield types, alike
@@ -546,7 +547,7 @@ def _count_by_type(rows: Sequence[BaselineRow]) -> dict[str, float] | None:
 
 def group_into_changes(pairs: Sequence[Rows]) -> list[list[Rows]]:
     """The changes of one line together, and those lines of which one lost what another has now."""
-    by_place = [list(alike) for alike in collate(lambda pair: pair.place, pairs).values()]
+    by_place = [list(alike) for alike in group_by(pairs, lambda pair: pair.place).values()]
     gone: dict[Hashable, list[Rows]] = {}
     for alike in by_place:
         if not any(pair.after for pair in alike):

@@ -9,8 +9,7 @@ from functools import reduce
 from operator import add
 
 from hloscope.analysis.provenance import render_users_line, short_source
-from hloscope.analysis.totals import collate
-from hloscope.base.results import Brief
+from hloscope.base.results import Brief, group_by
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.judge.baselines import format_axes
 from hloscope.judge.model import (
@@ -220,8 +219,7 @@ def _format_payload(group: Sequence[Collective]) -> str:
 
 def group_by_axes(collectives: Iterable[Collective]) -> list[tuple[Collective, ...]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
-    groups = collate(
-        lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved)),
-        collectives,
+    groups = group_by(
+        collectives, lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes)), _unusual(moved))
     )
     return list(map(tuple, groups.values()))

@@ -10,7 +10,7 @@ from itertools import chain
 from statistics import median_low
 
 from hloscope.analysis.provenance import find_provenance, find_source_frames, render_users_line
-from hloscope.analysis.totals import collate
+from hloscope.base.results import group_by
 from hloscope.base.units import sum_known
 from hloscope.cost.predictions import WITHIN_DEVICE, PredictedOperation, Prediction
 from hloscope.hlo import HloInstruction, HloModule
@@ -262,7 +262,7 @@ class JoinedProgram:
     def durations_us(self) -> Mapping[str, list[float]]:
         """The duration of each measured execution of each operation, by its name."""
         events = chain.from_iterable(found.run.operations for found in self.observed.runs)
-        by_name = collate(lambda event: event.operation.name, events)
+        by_name = group_by(events, lambda event: event.operation.name)
         return {name: [event.duration_us for event in each] for name, each in by_name.items()}
 
     @cached_property
@@ -453,7 +453,7 @@ def sum_by_axes(analysis: Analysis, transfers: Sequence[MeasuredTransfer]) -> It
     known = [
         (links[key], transfer) for transfer in transfers if (key := (transfer.computation, transfer.name)) in links
     ]
-    groups = collate(lambda pair: (_format_axes(pair[1]), pair[0]), known)
+    groups = group_by(known, lambda pair: (_format_axes(pair[1]), pair[0]))
     found = [_sum_axis(axes, link, [transfer for _, transfer in each]) for (axes, link), each in groups.items()]
     yield from sorted(found, key=lambda axis: axis.measured_exposed_us, reverse=True)
 
@@ -598,7 +598,7 @@ def _compare_parts(joined: JoinedProgram) -> Iterator[StepPart]:
 def _compare_rules(joined: JoinedProgram, operations: Sequence[MeasuredOperation]) -> Iterator[MeasuredRule]:
     """The measured times of the operations by the rule that priced them; starts without a duration are skipped."""
     known = [found for found in operations if found.rule is not None and found.predicted_us is not None]
-    by_rule = collate(lambda found: found.rule or "", (found for found in known if found.executions))
+    by_rule = group_by((found for found in known if found.executions), lambda found: found.rule or "")
     sums = [
         MeasuredRule(
             rule=rule,

@@ -115,6 +115,14 @@ def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
     return frozenset(axis for axes in sharding or () for axis in axes)
 
 
+def find_dropped_axes(had: Sequence[str], gets: Sequence[str]) -> tuple[str, ...]:
+    """The axes after the prefix that two shardings of a dimension share: only these are given up."""
+    kept = 0
+    while kept < min(len(had), len(gets)) and had[kept] == gets[kept]:
+        kept += 1
+    return tuple(had[kept:])
+
+
 def whole_axis(axis: str) -> str:
     """The mesh axis of an axis or part: `X` of `X:(1)2`."""
     return axis.partition(":")[0]

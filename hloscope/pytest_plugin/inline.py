@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hloscope.analysis.totals import collate
 from hloscope.base.errors import HloscopeError, NotationError, is_own_file
+from hloscope.base.results import group_by
 from hloscope.judge.evaluate import evaluate, make_exact_contract
 from hloscope.judge.model import AT_LEAST_OK, Contract, format_clauses
 from hloscope.judge.notation import parse_contract
@@ -248,10 +248,10 @@ def write_expectations(wanted: Iterable[Wanted], root: Path) -> tuple[list[str],
         Lines for the user, and whether something could not be written.
     """
     done, problems = list[str](), list[str]()
-    for path, of_file in sorted(collate(lambda each: each.path, wanted).items()):
+    for path, of_file in sorted(group_by(wanted, lambda each: each.path).items()):
         shown = _shorten(Path(path), root)
         agreed = list[Wanted]()
-        for (line, _), asked in sorted(collate(lambda each: (each.line, each.byte), of_file).items()):
+        for (line, _), asked in sorted(group_by(of_file, lambda each: (each.line, each.byte)).items()):
             if len({each.text for each in asked}) > 1:
                 problems.append(_format_quarrel(f"{shown}:{line}", asked))
             elif asked[0].text:

@@ -8,8 +8,9 @@ from itertools import chain
 from typing import Any
 
 from hloscope.analysis.provenance import render_users_line
-from hloscope.analysis.totals import axes_key, collate
+from hloscope.analysis.totals import axes_key
 from hloscope.base.errors import Option, say
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_digits, pluralize, sum_known
 from hloscope.judge.changes import Change, Comparison
 from hloscope.judge.matching import match
@@ -299,7 +300,7 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
     A transfer that the reference does not make is an error if the program moves more over these axes than the
     reference does, and otherwise a note: it then replaces another one.
     """
-    for changes in collate(lambda change: (change.kind, change.key, change.source), comparison.increases).values():
+    for changes in group_by(comparison.increases, lambda change: (change.kind, change.key, change.source)).values():
         yield _report_more(changes, comparison)
     for moved in comparison.unsure:
         message = (

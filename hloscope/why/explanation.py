@@ -8,9 +8,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame
-from hloscope.analysis.totals import collate
 from hloscope.base.errors import Either, TargetError, did_you_mean, say
-from hloscope.base.results import Shown, shorten_to_line
+from hloscope.base.results import Shown, group_by, shorten_to_line
 from hloscope.base.units import pluralize
 from hloscope.model import Analysis, Collective, Collectives, SourceFrame
 from hloscope.model.reason import Frame, Operation, Reason, ReasonKind, Tensor
@@ -163,7 +162,7 @@ def group_alike(collectives: Collectives, chosen: Collection[int] | None = None)
         return *moved, found.source, found.why
 
     numbers = (number for number in range(1, len(collectives) + 1) if chosen is None or number in chosen)
-    return tuple(map(tuple, collate(key, numbers).values()))
+    return tuple(map(tuple, group_by(numbers, key).values()))
 
 
 def _find_places(collectives: Collectives, named: str) -> Collection[int]:

@@ -16,6 +16,7 @@ from hloscope.model.capture import (
     ValueSharding,
     axes_in,
     find_cut_dimensions,
+    find_dropped_axes,
     find_whole_axes,
     multiply_axis_sizes,
 )
@@ -68,7 +69,7 @@ class Reshard:
         return tuple(
             number
             for number, (had, gets) in enumerate(zip(self.before, self.after, strict=True))
-            if not self.is_sum and _lost_axes(had, gets)
+            if not self.is_sum and find_dropped_axes(had, gets)
         )
 
 
@@ -132,15 +133,9 @@ def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: Mapping[s
 
 def _find_moved_axes(before: ValueSharding, after: ValueSharding) -> Axes:
     """The axes whose cut of a dimension is lost, in the order of the sharding before the move."""
-    return tuple(dict.fromkeys(axis for had, gets in zip(before, after, strict=True) for axis in _lost_axes(had, gets)))
-
-
-def _lost_axes(had: Axes, gets: Axes) -> Axes:
-    """The axes after the common prefix: cutting further is free, cutting in another order is not."""
-    kept = 0
-    while kept < min(len(had), len(gets)) and had[kept] == gets[kept]:
-        kept += 1
-    return had[kept:]
+    return tuple(
+        dict.fromkeys(axis for had, gets in zip(before, after, strict=True) for axis in find_dropped_axes(had, gets))
+    )
 
 
 def _find_users_constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:

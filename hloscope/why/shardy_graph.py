@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from hloscope.analysis.totals import collate
+from hloscope.base.results import group_by
 from hloscope.model import SourceFrame
 from hloscope.model.capture import CodePlace, ShardyModule, ShardyOp, ShardyValue
 from hloscope.model.vocabulary import Kind
@@ -67,7 +67,7 @@ class ShardyGraph:
     def callers(self) -> dict[str, list[ShardyOp]]:
         """The calls of each private function."""
         calls = (op for op in self.module.ops if op.kind == "func.call" and op.symbol)
-        return collate(lambda op: op.symbol or "", calls)
+        return group_by(calls, lambda op: op.symbol or "")
 
     @cached_property
     def argument_names(self) -> frozenset[str]:

@@ -13,8 +13,8 @@ from hloscope.analysis.analyze import list_collectives
 from hloscope.analysis.arrays import render_partition_spec
 from hloscope.analysis.model_parts import attach_modules
 from hloscope.analysis.provenance import find_source_frames
-from hloscope.analysis.totals import collate
 from hloscope.base.errors import HloParseError, HloscopeError
+from hloscope.base.results import group_by
 from hloscope.hlo import HloModule, Sharding, parse_module, pause_collector
 from hloscope.model import Analysis, ArrayShape, Collective, Collectives, Mesh, ModelPart, Role, SourceFrame
 from hloscope.model.capture import (
@@ -127,7 +127,7 @@ def add_numbers(module: ShardyModule) -> ShardyModule:
 def identify_by_name(shardy: ShardyModule, module: HloModule) -> Identities:
     """The possible operations of each instruction in a compiled module, by name, and by line if known."""
     numbered = (op for op in shardy.ops if op.op_name and op.identity)
-    named = collate(lambda op: _find_last_part(op.op_name or ""), numbered)
+    named = group_by(numbered, lambda op: _find_last_part(op.op_name or ""))
     found: dict[str, tuple[Identity, ...]] = {}
     for computation in module.computations:
         for instruction in computation.instructions:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
 
-from hloscope.analysis.totals import collate
+from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.judge.rule import BuiltinRule, Facts, element_types, finding_at, over_axes
 from hloscope.model import Collective
@@ -52,7 +52,7 @@ class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.
         """Yields one warning for each group of small collectives, at the first of them."""
         sized = ((each, each.payload_bytes) for each in facts.sending if each.kind in _COMBINED)
         small = (each for each, size in sized if size is not None and size <= self.max_payload_bytes)
-        for group in collate(lambda each: (_WHAT_COMBINES(each), element_types(each)), small).values():
+        for group in group_by(small, lambda each: (_WHAT_COMBINES(each), element_types(each))).values():
             if len(group) < self.min_collectives:
                 continue
             group.sort(key=lambda collective: collective.line)
