@@ -1,8 +1,8 @@
 """The test suite on this Python, and a smoke set on every other supported Python that is installed.
 
-`nox -s quick` runs what compiles nothing, within a minute; `nox -s long` what takes long: processes that die and hang,
-random programs, and the whole suite on the other Python. `nox -s docs` builds the documentation; `nox -s wheel` builds
-the package, and installs and runs it on every supported Python.
+`nox -s quick` runs what needs no compiler and starts no process, in about a minute; `nox -s long` what takes long:
+processes that die and hang, random programs, and the whole suite on the other Python. `nox -s docs` builds the
+documentation; `nox -s wheel` builds the package, and installs and runs it on every supported Python.
 """
 
 import sys

@@ -540,7 +540,8 @@ class Collectives(tuple[Collective, ...], Helpful):
 
     def __repr__(self) -> str:
         waits = "" if self.exposed_us_per_step is None else f", {format_time(self.exposed_us_per_step)} exposed"
-        sends = self.bound.marked(format_bytes(self.wire_bytes_per_step))
+        known = [sent for member in self if (sent := member.wire_bytes_per_step) is not None]
+        sends = self.bound.marked(format_bytes(sum(known))) if known or not self else "unknown"
         return f"<{pluralize(len(self), 'collective')}, {sends} on the wire per step{waits if self else ''}>"
 
     def __str__(self) -> str:

@@ -91,8 +91,8 @@ def _format_parts(about: Sequence[Collective]) -> str:
 
 def _sum_cost(about: Sequence[Collective]) -> str | None:
     """`13.6 GB sent per device per step, 68.1 ms exposed, in total over 142 places`; None if unknown."""
-    every = Group(name="", members=Collectives(about))
-    if every.wire_bytes is None or any(collective.wire_bytes is None for collective in about):
+    every = Group(members=Collectives(about))
+    if every.wire_bytes is None:
         return None
     waits = "" if every.exposed_us is None else f", {format_time(every.exposed_us)} exposed"
     return f"{format_bytes(every.wire_bytes)} sent per device per step{waits}, in total over {len(about):,} places"

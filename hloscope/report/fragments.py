@@ -1,6 +1,6 @@
 """Results in a notebook: compact HTML without scripts, whose styles are its own, in the colours of the notebook.
 
-The words and tables are those of the reports in text. Whatever names hold is text: everything passes `_add`.
+The words and tables are those of the reports in text. Whatever names hold is text: it passes `clean` or `escape_line`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from hloscope.report.graphs import MOST_NODES, draw_graph, render_graph
 from hloscope.report.layout import Breaks, Column
 from hloscope.report.pictures.arrays import draw_shards
 from hloscope.report.pictures.plots import draw_front, draw_prices
+from hloscope.report.pictures.svg import clean
 from hloscope.report.price import Prices, format_part, make_price_columns
 from hloscope.report.timeline import draw_timeline
 from hloscope.report.verification import compare_traffic, make_number_columns, make_traffic_columns
@@ -203,16 +204,12 @@ _FRAGMENTS: Mapping[str, Callable[[_Element, Any], None]] = {
 
 def _add(parent: _Element, tag: str, *, text: str | None = None, **attributes: str) -> _Element:
     """Adds an element whose text and attributes have no control or invisible characters."""
-    made = ElementTree.SubElement(parent, tag, {name: _clean(value) for name, value in attributes.items()})
+    made = ElementTree.SubElement(
+        parent, tag, {name: clean(value, _MOST_LETTERS) for name, value in attributes.items()}
+    )
     if text is not None:
-        made.text = text if tag == "pre" else _clean(text)
+        made.text = text if tag == "pre" else clean(text, _MOST_LETTERS)
     return made
-
-
-def _clean(text: str) -> str:
-    """A harmless line of limited length."""
-    line = escape_line(text)
-    return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
 
 
 def _add_title(root: _Element, name: str, beside: str) -> None:
@@ -286,7 +283,7 @@ def _format_side(column: Column) -> str:
 def _add_styled(parent: _Element, text: Text) -> None:
     """A styled text of a report, its styles as those of HTML."""
     line = text.copy()
-    line.plain = _clean(line.plain)
+    line.plain = clean(line.plain, _MOST_LETTERS)
     for segment in line.render(_CONSOLE):
         style = segment.style
         css = []

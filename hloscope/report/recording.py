@@ -119,11 +119,11 @@ def _render_recompiled(found: Recording, width: int) -> Iterator[Text]:
 
 
 def _render_unreal(found: Recording, width: int) -> Iterator[Text]:
-    faked = group_by(found.programs, lambda program: program.faked)
-    faked.pop(None, None)
+    unreal = (program for program in found.programs if program.faked is not None)
+    faked = group_by(unreal, lambda program: program.faked or "")
     for reason, programs in faked.items():
         names = ", ".join(dict.fromkeys(program.name for program in programs))
-        yield from hang(Text(f"not executed, its results are zeros: {names} ({_FAKED[reason or '']})"), width)
+        yield from hang(Text(f"not executed, its results are zeros: {names} ({_FAKED[reason]})"), width)
     for program in found.programs:
         if program.took_cpu_branch:
             text = f"{program.name} was executed and took its CPU branch: its values are not those of the TPU branch"

@@ -36,8 +36,8 @@ class Renderer:
     """The base class of formats.
 
     A format is a subclass in a module of this room, and a line in `formats.FORMATS`. For each document named there it
-    has a method `render_<document>(found, canvas)`, which returns text, or `Files` if the format is binary. Text passes
-    `escape_for_terminal`, which leaves nothing in it that a terminal or a CI runner obeys.
+    has a method `render_<document>(found, canvas)`, which returns text, or `OutputFiles` if the format is binary. Text
+    passes `escape_for_terminal`, which leaves nothing in it that a terminal or a CI runner obeys.
 
     Attributes:
         ending: The file name ending that selects the format; empty if none does.

@@ -65,6 +65,8 @@ def test_sums_say_what_they_are(found):
     assert "≥" in repr(endless)
     unknown = Collectives((replace(both[0], wire_bytes=None), both[1]))
     assert (unknown.wire_bytes_per_step, unknown.bound) == (None, Bound.AT_LEAST)
+    assert repr(unknown).startswith("<2 collectives, ≥1.79 kB on the wire")
+    assert repr(unknown[:1]).startswith("<1 collective, unknown on the wire")
 
 
 def test_groups_cover_all(found):

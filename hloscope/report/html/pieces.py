@@ -383,7 +383,7 @@ class Page:
 
         Args:
             parent: What it is added to.
-            label: Its caption, as for `table`.
+            label: Its caption, as for `add_table`.
             columns: Heads and cells.
             path: The list in the document.
             items: Items with their numbers in that list.

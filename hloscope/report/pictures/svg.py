@@ -100,10 +100,10 @@ def add_path(parent: Element, d: str, opacity: float) -> Element:
     return add(parent, "path", d=d, stroke=LINE, stroke_opacity=opacity, fill="none")
 
 
-def clean(text: str) -> str:
+def clean(text: str, most: int = _MOST_LETTERS) -> str:
     """A harmless line of limited length."""
     line = escape_line(text)
-    return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def number(value: float) -> str:
