@@ -423,7 +423,7 @@ def communicates(instruction: HloInstruction) -> bool:
     if target == PALLAS:
         return has_communication(instruction) is True
     if target == "AsyncCollectiveStart":
-        return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
+        return not any(operand.opcode in tuple(Kind) for operand in instruction.operands)
     return classify_target(target) is True and not _continues_custom_call(instruction, target)
 
 

@@ -15,10 +15,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import api_util, compilation_cache, config, core, dispatch, pjit, sharding_impls, xla_bridge
-from jax._src.interpreters import mlir, pxla
-from jax._src.lib import _jax, xla_client
-from jaxlib.mlir import ir
+
+from hloscope.compile.jax_support import check_supported
+
+check_supported()  # what JAX lacks is one message, rather than an ImportError from here
+
+from jax._src import api_util, compilation_cache, config, core, dispatch, pjit, sharding_impls, xla_bridge  # noqa: E402
+from jax._src.interpreters import mlir, pxla  # noqa: E402
+from jax._src.lib import _jax, xla_client  # noqa: E402
+from jaxlib.mlir import ir  # noqa: E402
 
 _TRUTH = {"true": True, "false": False}
 """Booleans: options of XLA and of libtpu spell them differently as text."""

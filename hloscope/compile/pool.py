@@ -55,7 +55,7 @@ class Slot:
 
     def give_to(self, process: int) -> None:
         """Notes the process that holds the slot."""
-        with suppress(OSError):  # a full disk: nobody will end the worker while it is idle
+        with suppress(OSError):  # a full disk: while the worker is idle, others take the slot and leave it running
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, str(process).encode(), 0)
 
@@ -63,7 +63,7 @@ class Slot:
         """The process of the worker in this slot, which is idle if the slot can be locked; None without one."""
         with suppress(OSError, ValueError):
             process = int(os.pread(self.descriptor, 20, 0))
-            if os.fsencode(self.path) in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):
+            if os.fsencode(self.path) in _read_arguments(process):
                 return process
         return None
 
@@ -97,6 +97,14 @@ class Slot:
         self.rest()  # a forked child may have the descriptor too
         with suppress(OSError):
             os.close(self.descriptor)
+
+
+def _read_arguments(process: int) -> list[bytes]:
+    """The command line of a process; from `ps` if there is no /proc, as on macOS."""
+    if Path("/proc/self").exists():
+        return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    command = ["ps", "-ww", "-o", "args=", "-p", str(process)]
+    return subprocess.run(command, capture_output=True, check=False).stdout.split()
 
 
 def count_slots() -> int:
@@ -300,7 +308,6 @@ class Worker:
         self._slot = slot
         self._has_served = False
         self._words: IO[bytes] | None = _open_words_file() if keeps_words else None
-        self._words_before = 0  # the bytes that earlier steps have written there
         package = Path(__file__).parent.parent
         search = [*environment.get("PYTHONPATH", "").split(os.pathsep), str(package.parent)]
         arguments = [str(os.getpid()), prepare, "kept" if keeps_words else "", "" if slot is None else str(slot.path)]
@@ -347,7 +354,7 @@ class Worker:
             if not self.is_alive:
                 raise _WorkerGoneError if self._has_served else WorkerDied(self.kill(), self._last_words())
             if self._words is not None and self._has_served:  # else what it says is why it cannot start
-                self._words_before = os.fstat(self._words.fileno()).st_size
+                os.ftruncate(self._words.fileno(), 0)
             self._has_served = True
             try:
                 pickle.dump(request, stdin)
@@ -363,7 +370,7 @@ class Worker:
         if self._words is None:
             return ""
         size = os.fstat(self._words.fileno()).st_size
-        start = max(self._words_before, size - _LAST_WORDS_BYTES)
+        start = max(0, size - _LAST_WORDS_BYTES)
         return os.pread(self._words.fileno(), _LAST_WORDS_BYTES, start).decode("utf-8", errors="replace")
 
     def rest(self) -> None:
@@ -393,9 +400,13 @@ class Worker:
 def _open_words_file() -> IO[bytes]:
     """A file for a worker's standard error: in memory if the system has such files, because disks may be full."""
     try:
-        return os.fdopen(os.memfd_create("hloscope-worker", os.MFD_CLOEXEC), "r+b", buffering=0)
+        descriptor = os.memfd_create("hloscope-worker", os.MFD_CLOEXEC)
     except (AttributeError, OSError):
         return tempfile.TemporaryFile(buffering=0)
+    import fcntl
+
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)  # it is emptied before each step
+    return os.fdopen(descriptor, "r+b", buffering=0)
 
 
 def select_deciding_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -426,19 +437,19 @@ class _Task:
         self.limit_s = limit_s
         self.is_late = False
         self.begun: float | None = None
-        self._given: float | None = None
+        self.given_at: float | None = None
 
     @property
     def waited_s(self) -> float:
         """The time that it has waited for a process, from the beginning of its turn."""
         now = time.monotonic()
-        return 0.0 if self.begun is None else (self._given or now) - self.begun
+        return 0.0 if self.begun is None else (self.given_at or now) - self.begun
 
     def given(self, worker: Worker | None) -> None:
         """Notes the process that it runs in, None after it, and ends one that is no longer wanted."""
         with self._lock:
             self._worker = worker
-            self._given = self._given if worker is None else time.monotonic()
+            self.given_at = self.given_at if worker is None else time.monotonic()
             if worker is not None and not self.is_wanted:
                 worker.kill()
 
@@ -574,6 +585,7 @@ class WorkerPool(Executor):
             try:
                 return worker.call(request)
             except _WorkerGoneError:  # ended while it was idle, by another process that needed its slot
+                task.given_at = None  # it waits again
                 if not task.is_wanted:
                     raise WorkerDied(-signal.SIGKILL, "") from None
             finally:

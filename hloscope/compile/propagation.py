@@ -117,6 +117,8 @@ def _add_caller_places(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
         if op.kind == "func.call" and op.symbol:
             calls.setdefault(op.symbol, op)
 
+    placing = set[int]()
+
     @cache
     def place(index: int) -> ShardyOp:
         op, at = ops[index], holders[index]
@@ -124,9 +126,11 @@ def _add_caller_places(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
             return op
         is_manual = ops[at].kind == _MANUAL
         call = ops[at] if is_manual else calls.get(ops[at].symbol or "")
-        if call is None:
+        if call is None or call.index in placing:  # a function that calls itself, which JAX never makes
             return op
+        placing.add(index)
         outer = place(call.index)
+        placing.discard(index)
         if is_manual:
             outer = replace(outer, identity=(), source=())
         name = "/".join(part for part in (outer.op_name, op.op_name) if part)

@@ -80,7 +80,8 @@ class CopyQueues:
         """The begin and end of a copy, past or future, if it is waited for from now on."""
         self.go_on(now_us)
         self.go_on(inf, awaited=name)
-        return self._begun_us[name], self._ended_us[name]
+        # no time passes after a loop that never ends: the copy then neither begins nor ends before it
+        return self._begun_us.get(name, now_us), self._ended_us.get(name, now_us)
 
     def go_on(self, until_us: float, pace: float = 1.0, *, awaited: str | None = None) -> None:
         """Advances the time to a point, or to the end of a copy.

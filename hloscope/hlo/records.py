@@ -338,7 +338,7 @@ class ContradictionError(ReadError):
 #
 # A piece is one of two things. A name, a list of names, a parameter's number, a simple literal or the body of metadata
 # is a hole: its text cannot change how the rest of the line is parsed. Everything else - the shape with the opcode, a
-# run of attributes - is a word; the grammar has read each of these words, or its form, once, see `line_cache`. The
+# run of attributes - is a word; the grammar has read each of these words, or its form, once, see `scanner`. The
 # grammar's rule for an instruction is exactly these pieces in sequence, and each of them is self-contained, so a line
 # whose pieces all follow their rules follows the rule for the whole.
 #
@@ -472,9 +472,7 @@ def replace_numbers(text: str) -> str:
     return digits.decode("utf-8", "surrogatepass")
 
 
-# ---- shardings of HLO values: every printed form as a single tile assignment
-
-# ---- the device groups of a collective, in the three forms that XLA prints
+# ---- device groups of collectives, in the three forms that XLA prints, and shardings, each as one tile assignment
 
 MAX_DEVICES = 1 << 20
 """More devices than any machine has; a larger product of sizes is considered broken text."""

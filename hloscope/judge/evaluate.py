@@ -230,7 +230,7 @@ def _find_exceeded(clause: Expectation, taken: Sequence[Collective]) -> Iterator
             most = max(collective.payload_bytes or 0 for collective in large)
             limit = format_amount(clause.max_bytes, BYTE_UNITS)
             yield BreachKind.BROKEN, f"moves {format_bytes(most)} payload each time, more than {limit}", large
-    elif clause.max_bytes_per_step is not None:
+    if clause.max_bytes_per_step is not None and not unknown:
         sizes = [(collective.payload_bytes_per_step or 0, bytes_bound(collective)) for collective in taken]
         limit = format_amount(clause.max_bytes_per_step, BYTE_UNITS)
         for kind, words in _check_sum(sizes, clause.max_bytes_per_step, format_bytes):

@@ -1,4 +1,4 @@
-"""The facts about a program that rules can query. A new fact is a query here rather than a field of `Analysis`."""
+"""The facts that rules can query, and the interface of rules. A new fact is a query here, not a field of `Analysis`."""
 
 from __future__ import annotations
 

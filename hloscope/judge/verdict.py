@@ -79,7 +79,7 @@ def make_idle(message: str, expected: str, found: str) -> Breach:
 
 
 def make_open(message: str, expected: str, found: str, offenders: Sequence[Collective] = ()) -> Breach:
-    """The breach of a contract over something that is not known well enough, unless the contract accepts that."""
+    """The breach of a contract that cannot be decided, because something is not known well enough."""
     return Breach(BreachKind.UNDECIDED, message, expected, found, tuple(offenders), accept=AT_LEAST_OK)
 
 

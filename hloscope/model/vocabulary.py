@@ -57,7 +57,7 @@ class Kind(StrEnum):
 KIND_OF_OPCODE = {
     opcode: kind for kind in Kind if kind is not Kind.OPAQUE for opcode in (kind.value, f"{kind.value}-start")
 }
-"""XLA's collective opcodes; each also has a `-start` form, native or as sugar for `async-start`."""
+"""The kinds of XLA's collective opcodes and of their `-start` forms, native or as sugar for `async-start`."""
 
 REDUCING = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 """The kinds that combine the data of devices rather than only move it."""

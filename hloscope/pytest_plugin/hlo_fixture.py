@@ -83,7 +83,7 @@ class Hlo:
 
     @property
     def unheeded(self) -> str | None:
-        """The complaint about a part of this test that cannot fail, or can without failing the test; None if none."""
+        """The complaint about a part of this test that cannot fail, or can fail alone; None without one."""
         if self._failure is not None:
             said = self._failure.splitlines()[0]
             return f"an expectation failed, but the test went on: {said} (if it should fail, write report != contract)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -116,3 +118,17 @@ def test_a_jax_that_is_not_tested_is_a_note_of_every_report(monkeypatch):
     assert note == f"JAX {jax.__version__} has not been tested with hloscope, which is tested with JAX 0.1"
     assert note in str(analyzed())
     assert note in str(hloscope.doctor())
+
+
+@pytest.mark.process
+def test_a_module_that_is_missing_is_one_message_too():
+    code = (
+        "import sys, jax\n"
+        "del jax._src.compilation_cache\n"
+        "sys.modules['jax._src.compilation_cache'] = None\n"
+        "import hloscope\n"
+        "hloscope.analyze(lambda x: x * 2, ('f32[8]',))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "UnsupportedJaxError" in done.stderr
+    assert "it lacks jax._src.compilation_cache" in done.stderr

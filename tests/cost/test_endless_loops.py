@@ -30,3 +30,14 @@ def test_more_runs_than_can_be_told_are_a_lower_bound_and_have_no_price(says):
     assert (one.executions, one.executions_bound) == (2**63 - 1, "at least")
     assert (found.totals.bound, found.time) == ("at least", None)
     assert "trip counts" in says(found.notes[-1])
+
+
+def test_a_copy_after_them_has_no_time_either():
+    copied = nested_loops().replace(
+        "  ROOT w = f32[8] while(p), condition=c, body=b199", "  w = f32[8] while(p), condition=c, body=b199"
+    )
+    assert copied != nested_loops()
+    copy = "  s = (f32[8], f32[8], u32[]) copy-start(w)\n  ROOT d = f32[8] copy-done(s)\n}\n"
+    found = hloscope.analyze_text(copied.removesuffix("}\n") + copy, slice="v5e:2x4")
+    assert found.time is None
+    assert "trip counts" in found.notes[-1]

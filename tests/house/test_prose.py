@@ -1,7 +1,6 @@
 """Docstrings and comments name a thing and begin with it, in English word order.
 
-What the package still had of the patterns of `OPENINGS` and `PHRASES` when the test came is listed by module; the list
-may only shrink.
+`OFFENDERS` counts, by module, the matches of `OPENINGS` and `PHRASES` that are left; the counts may only shrink.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from imports import ROOT, find_modules
@@ -26,13 +24,13 @@ OFFENDERS = {
     "hloscope.app.accepting": 1,
     "hloscope.app.explaining": 1,
     "hloscope.app.jobs": 2,
-    "hloscope.app.requests": 3,
+    "hloscope.app.requests": 1,
     "hloscope.base.errors": 1,
     "hloscope.compile.compiling": 1,
     "hloscope.compile.dumps": 3,
     "hloscope.compile.importing": 1,
     "hloscope.compile.jax_private": 1,
-    "hloscope.compile.pool": 3,
+    "hloscope.compile.pool": 2,
     "hloscope.compile.recording.checkpoints": 1,
     "hloscope.compile.recording.guard": 10,
     "hloscope.compile.recording.libraries": 1,
@@ -85,7 +83,7 @@ def find_prose(text: str) -> Iterator[str]:
 def find_offences(text: str) -> list[str]:
     """The openings and phrases in a file, each with the prose that it is in."""
     prose = list(find_prose(text))
-    openings = [f"{words[:90]}" for words in prose if OPENINGS.match(words)]
+    openings = [words[:90] for words in prose if OPENINGS.match(words)]
     return [*openings, *(f"{found[0]}: {words[:90]}" for words in prose for found in PHRASES.finditer(words))]
 
 
@@ -104,6 +102,7 @@ def test_prose_is_found(text: str, count: int) -> None:
 
 
 def test_new_prose_begins_with_the_thing() -> None:
-    modules: dict[str, Path] = find_modules(ROOT)
+    modules = find_modules(ROOT)
     found = {name: find_offences(path.read_text(encoding="utf-8")) for name, path in modules.items()}
     assert {name: each for name, each in found.items() if len(each) > OFFENDERS.get(name, 0)} == {}
+    assert {name: count for name, count in OFFENDERS.items() if len(found.get(name, ())) < count} == {}, "lower these"

@@ -2,8 +2,8 @@
 
 The walk follows what is meant, from the command line's string through each form that it takes (request, target,
 lowered program, text, module, analysis): a call is a step if one of its arguments is such a form, and what it returns
-is the next form if it is a record of this package. Each pair of calling and called function counts once. To read a
-property of a record is no step: it leads nowhere.
+is the next form if it is a record of this package. Each pair of calling and called function counts once. Reading a
+property of a record is not a step, because it leads nowhere.
 """
 
 from __future__ import annotations

@@ -14,45 +14,13 @@ from typing import Any
 import hloscope
 from hloscope.hlo import parse_module
 from hloscope.judge.rule import Facts, Rule
+from hloscope.judge.rules import unmodelled_text
 from hloscope.judge.selection import apply_rules, make_selection
 from hloscope.model import Analysis, ArrayFact, Memory, SliceFact
 from hloscope.model.vocabulary import Kind, Link
 from hloscope.tpu.slices import parse_slice
 
-LOOP = """HloModule loop, num_partitions=2
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-condition {
-  s = (s32[], s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] get-tuple-element(s), index=1
-  ROOT more = pred[] compare(i, n), direction=LT
-}
-
-body {
-  s = (s32[], s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] get-tuple-element(s), index=1
-  x = f32[8] get-tuple-element(s), index=2
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  r = f32[8] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
-  ROOT out = (s32[], s32[], f32[8]) tuple(next, n, r)
-}
-
-ENTRY main {
-  zero = s32[] constant(0)
-  n = s32[] BOUND
-  x = f32[8] parameter(0)
-  state = (s32[], s32[], f32[8]) tuple(zero, n, x)
-  ROOT w = (s32[], s32[], f32[8]) while(state), condition=condition, body=body
-}
-"""
+LOOP = unmodelled_text.CASES.replace("n = s32[] parameter(1)", "n = s32[] BOUND")
 
 _ADD = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT sum = f32[] add(x, y)\n}\n"
 
@@ -63,19 +31,23 @@ def judged_with(known: Analysis | Facts, **options: object) -> Analysis:
     return apply_rules(facts, make_selection(where="--allow", **options))
 
 
-def chain_of_all_reduces(count: int, elements: int) -> Analysis:
-    """`count` all-reduces of `f32[elements]` over eight devices, each of what the one before gave."""
+def chain_text(count: int, elements: int) -> str:
+    """HLO of `count` all-reduces of `f32[elements]` over eight devices, each of the result of the one before."""
     lines = [
         f"  r{at + 1} = f32[{elements}] all-reduce(r{at}), channel_id={at + 1}, replica_groups=[1,8]<=[8], "
         "use_global_device_ids=true, to_apply=add"
         for at in range(count)
     ]
     body = "\n".join(lines)
-    text = (
+    return (
         f"HloModule chain, num_partitions=8\n\n{_ADD}\nENTRY main {{\n  r0 = f32[{elements}] parameter(0)\n{body}\n"
         f"  ROOT out = f32[{elements}] negate(r{count})\n}}\n"
     )
-    return hloscope.analyze_text(text, mesh={"X": 8})
+
+
+def chain_of_all_reduces(count: int, elements: int) -> Analysis:
+    """The analysis of `chain_text`."""
+    return hloscope.analyze_text(chain_text(count, elements), mesh={"X": 8})
 
 
 def across_slices(kind: str, shape: str, result: str) -> Analysis:
@@ -123,16 +95,21 @@ def compiled_text(program: str) -> Analysis:
 def program_of(case: Mapping[str, Any]) -> Facts:
     """The program of a case in a rule's file.
 
-    A case has one of `hlo`, HLO text, with what else is said of it (`mesh`, `slice`); `captured`, the name of a text in
+    A case has at most one of `hlo`, HLO text, with its options (`mesh`, `slice`); `captured`, the name of a text in
     `fixtures/captured`, likewise; and `program`, a function in Python with `@hloscope.target`, below the imports of
-    `HEAD`. `known` replaces facts of the analysis, `each` those of every collective.
+    `HEAD`. `known` replaces facts of the analysis, `each` those of every collective. Without any of the three,
+    the program is one all-reduce of 1 MiB over eight devices.
     """
     said = {name: value for name, value in case.items() if name in ("mesh", "slice", "dcn")}
     if "program" in case:
         found, module = compiled_text(case["program"]), None
     else:
-        file = Path(__file__).parents[2] / "fixtures" / "captured" / f"{case.get('captured')}.jax-0.10.hlo"
-        text = case["hlo"] if "hlo" in case else file.read_text()
+        if "captured" in case:
+            text = (Path(__file__).parents[2] / f"fixtures/captured/{case['captured']}.jax-0.10.hlo").read_text()
+        elif "hlo" in case:
+            text = case["hlo"]
+        else:
+            text, said = chain_text(1, 262_144), {"mesh": {"X": 8}}
         found, module = hloscope.analyze_text(text, **said), parse_module(text, name="case.hlo")
     known = {name: _KNOWN[name](value) for name, value in case.get("known", {}).items()}
     each = {name: _EACH.get(name, lambda value: value)(value) for name, value in case.get("each", {}).items()}

@@ -13,6 +13,7 @@ from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import compute_totals
 from hloscope.contracts import no, only
 from hloscope.judge.evaluate import evaluate
+from hloscope.judge.model import Contract
 from hloscope.judge.notation import parse_contract, read_contract
 from hloscope.judge.verdict import BreachKind
 from hloscope.model import Memory, SliceFact, SourceFrame, Unmodelled
@@ -138,6 +139,12 @@ def test_what_a_failure_says_to_accept_is_accepted(collectives):
     failed = verdict("none", analysis)
     accepted = parse_contract("; ".join([*(breach.accept for breach in failed.breaches), "nothing else"]))
     assert evaluate(accepted, analysis).holds, str(evaluate(accepted, analysis))
+
+
+def test_two_limits_are_checked_each_for_itself():
+    (clause,) = parse_contract("all-reduce@Y <= 1GiB").clauses
+    contract = Contract(clauses=(replace(clause, max_bytes_per_step=1),))
+    assert [breach.kind for breach in evaluate(contract, BOTH).breaches] == [BreachKind.BROKEN]
 
 
 @given(st.lists(COLLECTIVES, min_size=1, max_size=5))

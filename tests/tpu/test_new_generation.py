@@ -38,13 +38,13 @@ PARTS_OF_MESSAGES = {"Option", "Command"}
 """Options in messages hold examples."""
 
 
-def strings_of_code(tree: ast.AST) -> list[str]:
+def strings_of_code(tree: ast.Module) -> list[str]:
     """The strings of a module without docstrings, help and the cases of rules."""
     left_out = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr):
             left_out.add(node.value)
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CASES:
+        elif isinstance(node, ast.Assign) and node in tree.body and ast.unparse(node.targets[0]) in CASES:
             left_out |= set(ast.walk(node))
         elif isinstance(node, ast.keyword) and node.arg in HELP:
             left_out |= set(ast.walk(node.value))

@@ -56,24 +56,6 @@ def _describe_largest(facts: Facts) -> str | None:
     return f"the largest arrays are {words}" if words else None
 
 
-CASES = {
-    "hlo": """\
-HloModule chain, num_partitions=8
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-ENTRY main {
-  r0 = f32[8] parameter(0)
-  r1 = f32[8] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
-  ROOT out = f32[8] negate(r1)
-}
-""",
-    "mesh": {"X": 8},
-}
 INVALID = (
     {
         "program": """\
@@ -82,10 +64,10 @@ def too_much(a, w):
     return jnp.tanh(a @ w.T)
 """
     },
-    {**CASES, "known": {"memory": {"peak_bytes": 18_000_000_000, "hbm_bytes": 17_179_869_184}}},
+    {"known": {"memory": {"peak_bytes": 18_000_000_000, "hbm_bytes": 17_179_869_184}}},
 )
 VALID = (
-    {**CASES, "known": {"memory": {"peak_bytes": 16_000_000_000, "hbm_bytes": 17_179_869_184}}},
+    {"known": {"memory": {"peak_bytes": 16_000_000_000, "hbm_bytes": 17_179_869_184}}},
     {
         "program": """\
 @hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[1024@X,2048]", "bf16[2048,8192@Y]"))

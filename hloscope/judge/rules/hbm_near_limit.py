@@ -42,27 +42,9 @@ class HbmNearLimit(BuiltinRule, name="hbm-near-limit", severity=Severity.WARNING
             )
 
 
-CASES = {
-    "hlo": """\
-HloModule chain, num_partitions=8
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-ENTRY main {
-  r0 = f32[8] parameter(0)
-  r1 = f32[8] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
-  ROOT out = f32[8] negate(r1)
-}
-""",
-    "mesh": {"X": 8},
-}
-INVALID = ({**CASES, "known": {"memory": {"peak_bytes": 16_000_000_000, "hbm_bytes": 17_179_869_184}}},)
+INVALID = ({"known": {"memory": {"peak_bytes": 16_000_000_000, "hbm_bytes": 17_179_869_184}}},)
 VALID = (
-    {**CASES, "known": {"memory": {"peak_bytes": 8_000_000_000, "hbm_bytes": 17_179_869_184}}},
+    {"known": {"memory": {"peak_bytes": 8_000_000_000, "hbm_bytes": 17_179_869_184}}},
     {
         "program": """\
 @hloscope.target(mesh={"X": 8}, args=("f32[65536@X,65536]", "f32[65536,65536]"))

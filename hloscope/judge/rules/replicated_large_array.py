@@ -73,27 +73,8 @@ def _suggest_fix(array: Array, axis_sizes: dict[str, int]) -> str | None:
     return None
 
 
-CASES = {
-    "hlo": """\
-HloModule chain, num_partitions=8
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-ENTRY main {
-  r0 = f32[8] parameter(0)
-  r1 = f32[8] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
-  ROOT out = f32[8] negate(r1)
-}
-""",
-    "mesh": {"X": 8},
-}
 INVALID = (
     {
-        **CASES,
         "known": {
             "arguments": (
                 {
@@ -126,7 +107,6 @@ def whole_on_the_way(rows, x):
 )
 VALID = (
     {
-        **CASES,
         "known": {
             "arguments": (
                 {
@@ -142,7 +122,6 @@ VALID = (
         },
     },
     {
-        **CASES,
         "known": {
             "arguments": (
                 {
@@ -158,7 +137,6 @@ VALID = (
         },
     },
     {
-        **CASES,
         "known": {
             "arguments": (
                 {

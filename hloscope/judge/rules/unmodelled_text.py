@@ -38,9 +38,7 @@ class UnmodelledText(BuiltinRule, name="unmodelled-text", severity=Severity.WARN
             )
 
 
-INVALID = (
-    {
-        "hlo": """\
+CASES = """\
 HloModule loop, num_partitions=2
 
 add {
@@ -75,44 +73,5 @@ ENTRY main {
   ROOT w = (s32[], s32[], f32[8]) while(state), condition=condition, body=body
 }
 """
-    },
-)
-VALID = (
-    {
-        "hlo": """\
-HloModule loop, num_partitions=2
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-condition {
-  s = (s32[], s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] get-tuple-element(s), index=1
-  ROOT more = pred[] compare(i, n), direction=LT
-}
-
-body {
-  s = (s32[], s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] get-tuple-element(s), index=1
-  x = f32[8] get-tuple-element(s), index=2
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  r = f32[8] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
-  ROOT out = (s32[], s32[], f32[8]) tuple(next, n, r)
-}
-
-ENTRY main {
-  zero = s32[] constant(0)
-  n = s32[] constant(5)
-  x = f32[8] parameter(0)
-  state = (s32[], s32[], f32[8]) tuple(zero, n, x)
-  ROOT w = (s32[], s32[], f32[8]) while(state), condition=condition, body=body
-}
-"""
-    },
-)
+INVALID = ({"hlo": CASES},)
+VALID = ({"hlo": CASES.replace("n = s32[] parameter(1)", "n = s32[] constant(5)")},)

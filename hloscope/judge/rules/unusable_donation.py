@@ -45,24 +45,6 @@ class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.
                 )
 
 
-CASES = {
-    "hlo": """\
-HloModule chain, num_partitions=8
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-ENTRY main {
-  r0 = f32[8] parameter(0)
-  r1 = f32[8] all-reduce(r0), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
-  ROOT out = f32[8] negate(r1)
-}
-""",
-    "mesh": {"X": 8},
-}
 INVALID = (
     {
         "program": """\
@@ -86,7 +68,6 @@ def donated_and_reused(state, x):
 """
     },
     {
-        **CASES,
         "known": {
             "arguments": (
                 {
@@ -104,7 +85,6 @@ def donated_and_reused(state, x):
         },
     },
     {
-        **CASES,
         "known": {
             "arguments": (
                 {
@@ -122,7 +102,6 @@ def donated_and_reused(state, x):
         },
     },
     {
-        **CASES,
         "known": {
             "arguments": (
                 {

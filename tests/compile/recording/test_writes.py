@@ -314,7 +314,6 @@ def test_files_that_are_open_go_on_in_copies(home, faking):
         script_log, descriptor = open("train.log", "w"), os.open("raw", os.O_WRONLY | os.O_CREAT)
         script_log.write("real\n")
         faking.begin()
-        log.faking_begins()
         script_log.write("faked\n")
         os.write(descriptor, b"faked")
         script_log.flush()
