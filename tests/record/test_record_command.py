@@ -99,7 +99,7 @@ REFUSED = {
     ("unreadable.py",): "SyntaxError: invalid syntax (unreadable.py, line 1)",
     ("-m", "no.such.module"): "there is no module no.such.module",
     ("-c", "print(1)"): "code on the command line",
-    ("no-such-command",): "no-such-command is no script",
+    ("no-such-command",): "no-such-command is neither a script nor a command of an installed package",
     ("/bin/sh", "run.sh"): "not written in Python",
     ("-m", "package"): "'package' is a package and cannot be directly executed",
     ("-m", "package.missing"): "No module named package.missing",
