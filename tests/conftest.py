@@ -22,6 +22,7 @@ os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("HLOSCOPE_CACHE", "0")
 os.environ.pop("CI", None)  # what is strict there is tried by tests that set it
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a thousand processes would each compile hloscope: 40 % of all time
 
 # A shell without job control starts what runs in its background with Ctrl-C ignored, and processes hand that on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
