@@ -14,6 +14,7 @@ from command_line import hloscope
 
 MATMUL = "fixtures/programs/matmul.py:matmul"
 CAPTURED = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 @pytest.mark.tpu_compiler
