@@ -41,7 +41,7 @@ def checked(folder: Path, *command: str) -> str:
     config = {"typeCheckingMode": "strict", "include": both, "extraPaths": [str(ROOT)]}
     (folder / "pyrightconfig.json").write_text(json.dumps(config))
     (folder / "wrong.py").write_text(WRONG)
-    files = both if "mypy" in command else []
+    files = [f"--cache-dir={ROOT / '.mypy_cache' / 'user_code'}", *both] if "mypy" in command else []
     environment = {**os.environ, "MYPYPATH": str(ROOT), "PYTHONPATH": str(ROOT)}
     run = [sys.executable, *command, *files]
     return subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
