@@ -420,8 +420,9 @@ def test_a_closed_standard_output_is_told(says, hlo_file):
 
 
 def test_options_that_do_not_go_with_hlo_text(says, hlo_file):
-    for option in (["--axis-types", "auto"], ["--compiler-option", "a=b"], ["--arg", "f32[8]"], ["--donate", "0"]):
-        done = hloscope("analyze", hlo_file, *option)
+    options = (["--axis-types", "auto"], ["--compiler-option", "a=b"], ["--arg", "f32[8]"], ["--donate", "0"])
+    ended = hloscope_one_by_one([["analyze", hlo_file, *option] for option in options])
+    for option, done in zip(options, ended, strict=True):
         assert (done.returncode, done.stderr.splitlines()[0].startswith(f"error: {option[0]} ")) == (2, True)
         says(done.stderr, option[0])
 
