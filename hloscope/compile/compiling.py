@@ -26,6 +26,7 @@ from hloscope.compile.meshes import MeshPlan, find_axis_types
 from hloscope.compile.multislice import choose_slices_per_axis, find_slices_per_axis
 from hloscope.compile.notation import find_short_dtype
 from hloscope.compile.simulated_slice import orders_meshes_as
+from hloscope.compile.stages import is_soon_compiled
 from hloscope.compile.step import require_libtpu, run_compile, translate_compiler_errors
 from hloscope.model.capture import (
     EXPANDED_OPERATIONS,
@@ -37,6 +38,7 @@ from hloscope.model.capture import (
     Mesh,
     format_spec,
 )
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice, override_chip
 
 Stage = Callable[[str], None]
@@ -50,9 +52,10 @@ class PendingCompile:
         program: The program.
         versions: The versions of JAX, jaxlib and libtpu.
         kept: The cache entry of the compile; None if it is not cached.
-        found: The result of an earlier compile; None without one.
+        found: The result of an earlier compile, of the wanted stage or a later one; None without one.
         question: The running request to a worker; None if an earlier compile was found or this process compiles.
         asked: The request to send to a worker; None if this process compiles.
+        wanted: The stage that is enough.
     """
 
     program: Lowered
@@ -61,6 +64,7 @@ class PendingCompile:
     found: CompiledProgram | None = None
     question: client.Question[CompiledProgram] | None = None
     asked: CompileRequest | None = None
+    wanted: CompileStage = CompileStage.COMPILED
 
     def begun(self) -> PendingCompile:
         """The same compile, started in a worker if that is necessary."""
@@ -82,7 +86,7 @@ class PendingCompile:
         """
         found = self.found
         if found is None:
-            found = _compile_here(self.program) if self.question is None else self.question.answer()
+            found = _compile_here(self.program) if self.question is None else self._wait(self.question)
             if not reasons:
                 return _make_capture(self.program, found, self.versions)
             stage("propagating shardings with Shardy")
@@ -90,6 +94,16 @@ class PendingCompile:
             if self.kept is not None and found.is_whole:
                 self.kept.put(found)
         return _make_capture(self.program, found, self.versions)
+
+    def _wait(self, question: client.Question[CompiledProgram]) -> CompiledProgram:
+        """The answer of the wanted stage; the compiler is not stopped where it would soon be done anyway."""
+        if self.wanted is CompileStage.COMPILED:
+            return question.answer()
+        found = question.first_answer()
+        if found.stage is CompileStage.COMPILED or is_soon_compiled(found):
+            return question.answer()
+        question.drop()
+        return found
 
     def drop(self) -> None:
         """Stops a compile whose result is no longer needed."""
@@ -121,18 +135,31 @@ def make_array_records(program: Lowered) -> tuple[tuple[CapturedArray, ...], tup
     return _make_argument_records(program, None), _make_output_records(program, None)
 
 
-def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> PendingCompile:
+def start_compile(
+    program: Lowered,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    wanted: CompileStage = CompileStage.COMPILED,
+) -> PendingCompile:
     """Starts the compile of a lowered program; takes the arguments and raises the errors of `prepare_compile`."""
-    return prepare_compile(program, stage=stage, store=store).begun()
+    return prepare_compile(program, stage=stage, store=store, wanted=wanted).begun()
 
 
-def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> PendingCompile:
+def prepare_compile(
+    program: Lowered,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    wanted: CompileStage = CompileStage.COMPILED,
+) -> PendingCompile:
     """Looks for an earlier compile of a lowered program, and otherwise prepares a new one.
 
     Args:
         program: The program.
         stage: Called with the name of each step, for a progress display.
         store: The cache, so that an unchanged program is not compiled again; None for no cache.
+        wanted: The stage that is enough.
 
     Raises:
         HloscopeError: There is no compiler for its slice, or an override of its chip's figures is invalid.
@@ -148,8 +175,8 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
     kept, found = None, None
     if store is not None and "xla_dump_to" not in asked.options:
         kept = make_cached_compile(store, program.name, asked, versions)
-        found = kept.get()
-    return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked)
+        found = kept.get(wanted)
+    return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked, wanted=wanted)
 
 
 def _compile_here(program: Lowered) -> CompiledProgram:

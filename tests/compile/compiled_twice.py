@@ -11,7 +11,7 @@ from pathlib import Path
 from hloscope.compile.compiling import start_compile
 from hloscope.compile.loading import import_target
 from hloscope.compile.lowering import Lowered, lower
-from hloscope.compile.step import read_dumps
+from hloscope.compile.stages import read_dumps
 from hloscope.compile.target import find_attached_facts
 from hloscope.model.capture import Capture
 
