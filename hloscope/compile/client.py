@@ -21,7 +21,7 @@ from hloscope.base.store import Store
 from hloscope.compile import jax_support, operation_numbers, step
 from hloscope.compile.cache import is_likely_cached, read_compile_flags
 from hloscope.compile.pool import BYTES_PER_WORKER, WorkerDied, WorkerPool, count_cores, count_slots, find_free_bytes
-from hloscope.compile.stages import find_full_temporary_folder
+from hloscope.compile.stages import find_full_temporary_folder, find_stage_check
 from hloscope.model.capture import CompiledProgram, CompileRequest, ShardyModule
 from hloscope.tpu.slices import Slice, find_smallest_slice
 
@@ -156,8 +156,14 @@ def ask_compile(program: CompileRequest, *, name: str, timeout_s: float | None) 
         timeout_s=timeout_s,
         simulated_devices=devices,
         shown=operation_numbers.make_message_filter(program.module),
-        reports=program.slice.chip is not None and "xla_dump_to" not in program.options,
+        reports=_has_scheduled_stage(program),
     )
+
+
+def _has_scheduled_stage(program: CompileRequest) -> bool:
+    """Returns whether a program's schedule can be read before it is compiled: libtpu is known, the dumps are ours."""
+    is_own = program.slice.chip is not None and "xla_dump_to" not in program.options
+    return is_own and find_stage_check(jax_support.find_own_libtpu_version()) is not None
 
 
 def ask_propagation(

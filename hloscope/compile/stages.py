@@ -11,13 +11,16 @@ import re
 import shutil
 import tempfile
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hloscope.base.protobuf import read_at_path
-from hloscope.compile.buffers import find_hbm_peak
 from hloscope.model.capture import CompiledProgram
 from hloscope.model.vocabulary import CompileStage
 
@@ -98,6 +101,8 @@ def read_dumps(folder: Path | None) -> CompiledProgram:
     """Reads the relevant dumps of a compile; the text is empty if the program was not dumped."""
     if folder is None:
         return CompiledProgram(text="", memory_bytes={})
+    from hloscope.compile.buffers import find_hbm_peak  # numpy, which the table of versions does without
+
     final = next((found for pattern in _FINAL if (found := sorted(folder.glob(pattern)))), [])
     assignment = _read_largest(folder.glob(f"*{_ASSIGNMENT}")) or ""
     return CompiledProgram(
@@ -117,6 +122,46 @@ def _read_earlier(folder: Path) -> dict[str, Any]:
     }
 
 
+# ---- the versions of libtpu whose scheduled stage was compared with the compiled one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCheck:
+    """A comparison of both stages with one version of libtpu, as `nox -s stages` makes it.
+
+    Attributes:
+        date: Its date.
+        pairs: The number of programs, each on one generation, of which both stages were read.
+        exceptions: The programs whose facts differed.
+        added: The keys that code generation added to the configurations of instructions.
+    """
+
+    date: date
+    pairs: int
+    exceptions: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@cache
+def read_stage_checks() -> Mapping[str, StageCheck]:
+    """The comparisons by version of libtpu."""
+    text = Path(__file__).with_name("stages.toml").read_text(encoding="utf-8")
+    return {
+        version: StageCheck(
+            date=found["date"],
+            pairs=found["pairs"],
+            exceptions=tuple(found["exceptions"]),
+            added=tuple(found["added"]),
+        )
+        for version, found in tomllib.loads(text)["libtpu"].items()
+    }
+
+
+def find_stage_check(libtpu_version: str | None) -> StageCheck | None:
+    """The comparison for a version of libtpu; None if it was never made: then a program is always compiled in full."""
+    return read_stage_checks().get(libtpu_version or "")
+
+
 # ---- the scheduled stage, while the compiler still makes machine code
 
 
@@ -124,12 +169,12 @@ def _read_earlier(folder: Path) -> dict[str, Any]:
 def watch_schedule(
     folder: Path | None, module_name: str, use: Callable[[CompiledProgram], None] | None
 ) -> Iterator[None]:
-    """Reads the scheduled module as soon as all of its files are whole, while the block compiles it.
+    """Reads the scheduled module while the block compiles it, as soon as all of its files are whole.
 
     Args:
-        folder: The folder of the dumps; None if there is none.
+        folder: The folder of the dumps; None without dumps.
         module_name: The name of the module: a compile may also write dumps of small modules of its own.
-        use: Called once with the scheduled program, in another thread, but never after the block; None to do nothing.
+        use: Called with the scheduled program, once, in another thread, and not after the block; None to read nothing.
     """
     if folder is None or use is None:
         yield
@@ -155,6 +200,8 @@ def _watch(folder: Path, module_name: str, use: Callable[[CompiledProgram], None
 
 def read_schedule(folder: Path, module_name: str) -> CompiledProgram | None:
     """Reads the scheduled module of a compile and its buffers; None until all of their files are whole."""
+    from hloscope.compile.buffers import find_hbm_peak
+
     prefix = f"module_*.{_UNUSUAL.sub('_', module_name)}.*"
     found = {ending: next(folder.glob(prefix + ending), None) for ending in _SCHEDULED}
     if None in found.values():

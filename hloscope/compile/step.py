@@ -316,8 +316,7 @@ def compile_program(
     Args:
         program: The program.
         folder: The folder for the compiler's dumps, which its owner deletes; None for a temporary one.
-        report: Called with the scheduled program, unless it is compiled before that is read or may not fit in HBM;
-            None if nobody asks for it.
+        report: Called with the scheduled program, unless it is compiled before that is read or may not fit in HBM.
 
     Raises:
         HbmError: The program does not fit in HBM, and cannot be compiled without that limit either.

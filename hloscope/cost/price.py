@@ -199,7 +199,7 @@ def price_walk(
         _attach_times(collective, walk.priced, sums, chosen.chip.measured) for collective in analysis.collectives
     )
     basis = _find_basis_word(sums, module, analysis.stage)
-    notes += tuple(_note_text(module, is_roofline=basis == "roofline"))
+    notes += tuple(_note_text(module, analysis.stage, is_roofline=basis == "roofline"))
     notes += tuple(_note_kernels(module, walk.operations))
     notes += tuple(_note_calibration(chosen.chip))
     if device_ids is None:
@@ -375,11 +375,16 @@ def _note_calibration(chip: Chip) -> Iterator[str]:
         yield f"{found.file} is used, fitted to the profile {found.profile}: {names or 'no figure'}"
 
 
-def _note_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
+def _note_text(module: HloModule, stage: CompileStage | None, *, is_roofline: bool) -> Iterator[str]:
     """The notes on what the text leaves open."""
     if not module.is_scheduled:
         yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"
-    if is_roofline:
+    if stage is CompileStage.SCHEDULED:
+        yield (
+            "the program is scheduled, not yet compiled: computation is a roofline of FLOPs and bytes, a lower bound, "
+            "and the algorithms of collectives are not known"
+        )
+    elif is_roofline:
         yield "the text has no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
         if not is_from_tpu(module):
             yield "the text does not look compiled for a TPU, whose compiler would choose other fusions and collectives"
