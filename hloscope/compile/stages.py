@@ -200,7 +200,7 @@ def _watch(folder: Path, module_name: str, use: Callable[[CompiledProgram], None
 
 def read_schedule(folder: Path, module_name: str) -> CompiledProgram | None:
     """Reads the scheduled module of a compile and its buffers; None until all of their files are whole."""
-    from hloscope.compile.buffers import find_hbm_peak
+    from hloscope.compile.buffers import find_hbm_peak, lists_every_value
 
     prefix = f"module_*.{_UNUSUAL.sub('_', module_name)}.*"
     found = {ending: next(folder.glob(prefix + ending), None) for ending in _SCHEDULED}
@@ -211,7 +211,7 @@ def read_schedule(folder: Path, module_name: str) -> CompiledProgram | None:
     memory_bytes, said = sum_assignment_memory(assignment), _HBM_TOTAL.search(texts[_USAGE])
     if not is_whole_module(text) or "  Live ranges at" not in live_ranges:
         return None
-    if said is None or int(said[1]) != sum_hbm_bytes(assignment):
+    if said is None or int(said[1]) != sum_hbm_bytes(assignment) or not lists_every_value(assignment, live_ranges):
         return None
     earlier = _read_earlier(folder)
     parameters, outputs = _read_shardings(folder)
