@@ -285,6 +285,11 @@ class Question(Generic[T]):
             self.drop()
             raise
 
+    @property
+    def is_answered(self) -> bool:
+        """True if `answer` would not wait."""
+        return self._future.done()
+
     def drop(self) -> None:
         """Ends the step, with its worker, if it still runs."""
         self._workers.kill(self._future)

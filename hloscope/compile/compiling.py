@@ -26,7 +26,6 @@ from hloscope.compile.meshes import MeshPlan, find_axis_types
 from hloscope.compile.multislice import choose_slices_per_axis, find_slices_per_axis
 from hloscope.compile.notation import find_short_dtype
 from hloscope.compile.simulated_slice import orders_meshes_as
-from hloscope.compile.stages import is_soon_compiled
 from hloscope.compile.step import require_libtpu, run_compile, translate_compiler_errors
 from hloscope.model.capture import (
     EXPANDED_OPERATIONS,
@@ -86,24 +85,38 @@ class PendingCompile:
         """
         found = self.found
         if found is None:
-            found = _compile_here(self.program) if self.question is None else self._wait(self.question)
-            if not reasons:
-                return _make_capture(self.program, found, self.versions)
-            stage("propagating shardings with Shardy")
-            found = _add_shardy(self.program, found)
-            if self.kept is not None and found.is_whole:
+            found = self._wait()
+            if reasons:
+                stage("propagating shardings with Shardy")
+                found = _add_shardy(self.program, found)
+            found = self._finish(found)
+            if reasons and self.kept is not None and found.is_whole:
                 self.kept.put(found)
         return _make_capture(self.program, found, self.versions)
 
-    def _wait(self, question: client.Question[CompiledProgram]) -> CompiledProgram:
-        """The answer of the wanted stage; the compiler is not stopped where it would soon be done anyway."""
-        if self.wanted is CompileStage.COMPILED:
-            return question.answer()
-        found = question.first_answer()
-        if found.stage is CompileStage.COMPILED or is_soon_compiled(found):
-            return question.answer()
-        question.drop()
-        return found
+    def _wait(self) -> CompiledProgram:
+        """The compiled program, or the scheduled one if that is enough."""
+        if self.question is None:
+            return _compile_here(self.program)
+        is_first_enough = self.wanted is CompileStage.SCHEDULED
+        return self.question.first_answer() if is_first_enough else self.question.answer()
+
+    def _finish(self, found: CompiledProgram) -> CompiledProgram:
+        """The compiled program in place of the scheduled one, if it is there by now; otherwise its compile is ended."""
+        if found.stage is CompileStage.COMPILED or self.question is None:
+            return found
+        if not self.question.is_answered:
+            self.question.drop()
+            return found
+        compiled = self.question.answer()
+        return replace(
+            compiled,
+            shardy=found.shardy,
+            shardy_as_written=found.shardy_as_written,
+            before_propagation=found.before_propagation,
+            notes=tuple(dict.fromkeys((*compiled.notes, *found.notes))),
+            is_whole=compiled.is_whole and found.is_whole,
+        )
 
     def drop(self) -> None:
         """Stops a compile whose result is no longer needed."""

@@ -47,8 +47,6 @@ _HBM_TOTAL = re.compile(r"color=0\)\nTotal bytes: (\d+)")
 _UNUSUAL = re.compile(r"[^\w.\-]")
 """Characters that XLA replaces in the names of files. Source: `SanitizeFileName` in xla/service/dump.cc."""
 _POLL_S = 0.02
-_CODE_S_PER_CHAR = 2e-5
-_NEW_WORKER_S = 1.0
 
 _BEFORE_PARTITIONER = re.compile(r"before_(tpu-)?spmd-partitioning\.")
 _SHARDING = ", sharding="
@@ -224,11 +222,6 @@ def read_schedule(folder: Path, module_name: str) -> CompiledProgram | None:
         output_shardings=outputs,
         **earlier,
     )
-
-
-def is_soon_compiled(found: CompiledProgram) -> bool:
-    """Returns whether code generation of a scheduled program takes less time than the start of another worker."""
-    return len(found.text) * _CODE_S_PER_CHAR < _NEW_WORKER_S
 
 
 def is_whole_module(text: str) -> bool:
