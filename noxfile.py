@@ -1,8 +1,9 @@
 """The test suite on this Python, and a smoke set on every other supported Python that is installed.
 
 `nox -s quick` runs what needs no compiler and starts no process, in about a minute; `nox -s long` what takes long:
-processes that die and hang, random programs, and the whole suite on the other Python. `nox -s docs` builds the
-documentation; `nox -s wheel` builds the package, and installs and runs it on every supported Python.
+processes that die and hang, random programs, and the whole suite on the other Python. `nox -s stages` compares what
+libtpu schedules with what it compiles: for a new libtpu. `nox -s docs` builds the documentation; `nox -s wheel` builds
+the package, and installs and runs it on every supported Python.
 """
 
 import sys
@@ -62,6 +63,14 @@ def long(session: nox.Session) -> None:
     session.run("pytest", *SIDE_BY_SIDE, *chosen, *session.posargs)
     if chosen:
         session.run("pytest", *SIDE_BY_SIDE, "tests/truth", env={"HLOSCOPE_RANDOM": "more"})
+
+
+@nox.session(python=[sys.executable, *OTHERS])
+def stages(session: nox.Session) -> None:
+    """Compares both stages of many compiles, and prints the entry for `hloscope/compile/stages.toml`: an hour."""
+    session.install("-e", ".[test]")
+    devices = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "64", "HLOSCOPE_CACHE": "0"}
+    session.run("python", "tests/compile/two_stages.py", *session.posargs, env=devices)
 
 
 @nox.session(python=OTHERS)

@@ -24,6 +24,7 @@ ChangeKindText = Literal[
     "equivalent spelling",
     "another reduction",
 ]
+CompileStageText = Literal["text", "scheduled", "compiled"]
 EdgeKindText = Literal["operand", "argument", "result"]
 JudgementText = Literal["same", "better", "worse", "different"]
 KindText = Literal[
@@ -79,6 +80,7 @@ class AnalysisDict(TypedDict):
     slice: SliceFactDict | None
     mesh: MeshDict | None
     num_partitions: int
+    stage: CompileStageText | None
     collectives: list[CollectiveDict]
     totals: TotalsDict
     arguments: list[ArrayFactDict]
@@ -709,6 +711,7 @@ class MemoryDict(TypedDict):
     temp_bytes: int | None
     alias_bytes: int | None
     generated_code_bytes: int | None
+    data_bytes: int | None
     peak_bytes: int | None
     hbm_bytes: int | None
     fits: bool | None

@@ -25,7 +25,7 @@ from hloscope.hlo import HloInstruction, HloModule, Sharding, pause_collector
 from hloscope.hlo.call_graph import HloGraph, find_entry
 from hloscope.model import Analysis, Collective, Collectives, Memory, Mesh, Unmodelled
 from hloscope.model.capture import Capture
-from hloscope.model.vocabulary import Kind
+from hloscope.model.vocabulary import CompileStage, Kind
 
 _ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
 
@@ -50,6 +50,7 @@ def analyze_program(program: Capture, module: HloModule, *, target: str) -> Anal
         mesh=program.mesh,
         devices_per_slice=program.devices_per_slice,
         placement=Placement(partitions, device_ids) if partitions else None,
+        stage=program.compiled.stage,
     )
 
 
@@ -61,6 +62,7 @@ def analyze_module(
     mesh: Mesh | None,
     devices_per_slice: int | None = None,
     placement: Placement | None = None,
+    stage: CompileStage = CompileStage.TEXT,
 ) -> Analysis:
     """Finds what a compiled module moves.
 
@@ -71,6 +73,7 @@ def analyze_module(
         devices_per_slice: Devices of one slice when the program runs on several; None if there is only one.
         placement: The slice and the device of each partition when the program runs on several slices. By default each
             slice has as many consecutive partitions as the text counts, and devices cannot be known.
+        stage: The stage of its compile.
 
     Returns:
         The facts that the text holds. Slice, memory and versions are left to the caller that compiled it.
@@ -86,6 +89,7 @@ def analyze_module(
     return Analysis(
         target=target,
         module=module.name,
+        stage=stage,
         slice=None,
         mesh=mesh,
         num_partitions=module.num_partitions,

@@ -23,7 +23,7 @@ from hloscope.model import (
     Totals,
     bytes_bound,
 )
-from hloscope.model.vocabulary import Bound, Kind, Link
+from hloscope.model.vocabulary import Bound, CompileStage, Kind, Link
 
 UNKNOWN_AXES = "?"
 
@@ -194,15 +194,17 @@ def remove_guesses(analysis: Analysis) -> Analysis:
 
 
 def remove_guessed_times(analysis: Analysis) -> Analysis:
-    """The analysis without any value computed from the figures of a guessed chip."""
-    if analysis.slice is None or analysis.slice.chosen_by != GUESS:
+    """The analysis without times that a verdict must not rest on: of a guessed chip, or before code is generated."""
+    is_guess = analysis.slice is not None and analysis.slice.chosen_by == GUESS
+    if not is_guess and analysis.stage is not CompileStage.SCHEDULED:
         return analysis
     collectives = tuple(
         replace(collective, time_us=None, exposed_us=None, time_error=None, overlap=None)
         for collective in analysis.collectives
     )
-    memory = replace(analysis.memory, hbm_bytes=None, fits=None)
-    known = replace(analysis, slice=None, time=None, collectives=Collectives(collectives), memory=memory)
+    known = replace(analysis, time=None, collectives=Collectives(collectives))
+    if is_guess:
+        known = replace(known, slice=None, memory=replace(analysis.memory, hbm_bytes=None, fits=None))
     return analysis._remembered_by(known)
 
 

@@ -33,6 +33,7 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.selection import make_selection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
+from hloscope.model.vocabulary import CompileStage
 
 if TYPE_CHECKING:
     from hloscope.compile.functions import Function
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from hloscope.model.timeline import Timeline
     from hloscope.report.dumps import DumpedModules
     from hloscope.report.shardings import ShardingTable
+
+
+_STAGES = (CompileStage.SCHEDULED, CompileStage.COMPILED)
 
 
 @front_door
@@ -54,6 +58,7 @@ def analyze(
     source_root: str | Path | None = None,
     save_hlo: str | Path | None = None,
     only: str | None = None,
+    stage: str = CompileStage.COMPILED,
     **options: Unpack[TargetOptions],
 ) -> Analysis:
     """Compiles a function for a TPU slice, which need not be attached, and reports what it moves.
@@ -81,6 +86,9 @@ def analyze(
         save_hlo: For functions, a file to write the compiled HLO to, so that line numbers in the report refer to it. An
             existing file must hold HLO text.
         only: For a dump folder, the name, number or file of the module to analyze.
+        stage: For functions, `scheduled` to stop a long compile once the program is scheduled: what it moves, its
+            shapes and its buffers are then complete, but its times are estimated without the compiler's cycles, and
+            whether it compiles and fits is open.
         {options}
 
     Returns:
@@ -100,10 +108,27 @@ def analyze(
         source_root=source_root,
         save_hlo=None if file is None else str(file),
         only=name,
+        wanted=CompileStage(calls.choice("stage", stage, _STAGES)),
     )
     if only is not None and not request.is_folder:
         raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
+    if stage == CompileStage.SCHEDULED:
+        refuse_stage("stage", request)
     return find_analysis(request).found
+
+
+def refuse_stage(name: str, request: Request) -> None:
+    """Refuses to stop a compile at a stage for a target that is not compiled.
+
+    Args:
+        name: The user's name for the option.
+        request: The request.
+
+    Raises:
+        TargetError: The target is HLO text or a folder of dumps.
+    """
+    if request.is_text or request.is_folder:
+        raise TargetError(f"{name} is for functions", why="HLO text is already compiled", fix="leave it out")
 
 
 def make_program_request(

@@ -13,6 +13,7 @@ from hloscope.base.errors import HloscopeError, Option, join, on_one_line, say
 from hloscope.base.store import ADDRESS, RemoteStore, Store, hide_password, open_default_store
 from hloscope.base.units import format_bytes, format_capacity, pluralize
 from hloscope.compile import client, jax_support, pool, step
+from hloscope.compile.stages import find_stage_check
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.tpu.chips import DEFAULT_CHIP
 from hloscope.tpu.slices import find_smallest_slice
@@ -103,7 +104,14 @@ def _check_compiler() -> Checkup:
     seconds = time.monotonic() - begun
     path = os.environ.get("TPU_LIBRARY_PATH") or jax_support.find_libtpu_file()
     found = f"libtpu {build} ({path}) compiled for {DEFAULT_CHIP.name} in {seconds:.1f} s"
-    return Checkup(name=name, found=found, works=True)
+    return Checkup(name=name, found=f"{found}; {_describe_stages()}", works=True)
+
+
+def _describe_stages() -> str:
+    known = find_stage_check(jax_support.find_own_libtpu_version())
+    if known is None:
+        return "its scheduled stage was never compared with full compiles: every program is compiled in full"
+    return f"its scheduled stage was compared with {pluralize(known.pairs, 'full compile')} on {known.date}"
 
 
 def _check_workers() -> Checkup:

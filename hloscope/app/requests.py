@@ -32,6 +32,7 @@ from hloscope.hlo import HloModule, select_module_text
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture, CompiledProgram, Mesh
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice, override_chip
 
 if TYPE_CHECKING:
@@ -141,7 +142,12 @@ def make_capture(text: str, module: HloModule, facts: TargetFacts, chosen: Slice
     slices = _count_slices(text, per_slice, mesh, chosen)
     _check_devices(name, slices, module, mesh, chosen)
     return Capture(
-        compiled=CompiledProgram(text=text, memory_bytes={}, slice_of_partition=_assign_partitions(facts, slices)),
+        compiled=CompiledProgram(
+            text=text,
+            memory_bytes={},
+            slice_of_partition=_assign_partitions(facts, slices),
+            stage=CompileStage.TEXT,
+        ),
         slice=chosen,
         slice_chosen_by="user",
         used_devices=per_slice * slices,
@@ -468,6 +474,7 @@ class Request:
         only: For folders, the module to analyze.
         configured: The options of the target in the targets file.
         helpers: The files and functions that the project calls helpers.
+        wanted: For functions, the stage of the compile that is enough.
         is_text: Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`.
         is_folder: Whether the target is a folder of dumps.
     """
@@ -481,6 +488,7 @@ class Request:
     only: str | None = None
     configured: TargetFacts | None = None
     helpers: tuple[str, ...] = ()
+    wanted: CompileStage = CompileStage.COMPILED
 
     is_text: bool = field(init=False, default=False)
     is_folder: bool = field(init=False, default=False)
@@ -544,7 +552,12 @@ def follow(
     try:
         with door.quiet(), door.progress() as stage:
             function = Function(
-                target=target, facts=facts, stage=stage, store=open_default_store(), when_compiled=captured.append
+                target=target,
+                facts=facts,
+                stage=stage,
+                store=open_default_store(),
+                when_compiled=captured.append,
+                wanted=request.wanted,
             )
             return of_function(function, stage)
     finally:

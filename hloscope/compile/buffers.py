@@ -76,6 +76,12 @@ def find_hbm_peak(assignment: str, live_ranges: str) -> HbmPeak | None:
     )
 
 
+def lists_every_value(assignment: str, live_ranges: str) -> bool:
+    """Returns whether a buffer assignment has a place for every value that has a lifetime, as a whole one does."""
+    placed = {_parse_value(line) for line in _LINE.finditer(assignment) if line["name"] is not None}
+    return all((found[1], _parse_numbers(found[2])) in placed for found in _RANGE.finditer(live_ranges))
+
+
 def _parse_numbers(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 

@@ -24,13 +24,15 @@ from hloscope.base.environment import is_launcher
 from hloscope.base.store import COMPILE, Store
 from hloscope.compile import jax_support
 from hloscope.model.capture import CodePlace, CompiledProgram, CompileRequest, ShardyModule
+from hloscope.model.vocabulary import CompileStage
 from hloscope.version import __version__
 
 T = TypeVar("T")
 
-_FORMAT = 6
+_FORMAT = 7
 """The format of an entry: numbers of operations since 2, the compile's duration since 3, HBM at its peak since 4 and
-over time since 5, and the places of all operations, in the order of the module, since 6."""
+over time since 5, the places of all operations, in the order of the module, since 6, and the stage of the compile since
+7."""
 _HINT = "target"
 
 
@@ -59,23 +61,32 @@ class CachedCompile:
     key: str
     places: _Places
 
-    def get(self) -> CompiledProgram | None:
-        """The result of an earlier compile of the program, with its present source places; None without one."""
-        body = self.store.get(COMPILE, self.key)
-        found = None if body is None else _unpack(body, self.places)
-        if found is not None:
-            self._remember()
-        return found
+    def get(self, wanted: CompileStage = CompileStage.COMPILED) -> CompiledProgram | None:
+        """The result of an earlier compile of the program, with its present source places; None without one.
+
+        Args:
+            wanted: The stage that is enough; a later one is returned if it is there.
+        """
+        for stage in dict.fromkeys((CompileStage.COMPILED, wanted)):
+            body = self.store.get(COMPILE, self._name(stage))
+            found = None if body is None else _unpack(body, self.places)
+            if found is not None:
+                self._remember(stage)
+                return found
+        return None
 
     def put(self, compiled: CompiledProgram) -> None:
-        """Stores the compiler's output for the program."""
-        self.store.put(COMPILE, self.key, _pack(compiled, self.places))
-        self._remember()
+        """Stores the compiler's output for the program, beside that of another stage."""
+        self.store.put(COMPILE, self._name(compiled.stage), _pack(compiled, self.places))
+        self._remember(compiled.stage)
 
-    def _remember(self) -> None:
-        hint = _make_hint(self.target)
-        if self.store.get(_HINT, hint) != self.key.encode():
-            self.store.put(_HINT, hint, self.key.encode())
+    def _name(self, stage: CompileStage) -> str:
+        return self.key if stage is CompileStage.COMPILED else f"{self.key} {stage}"
+
+    def _remember(self, stage: CompileStage) -> None:
+        hint, name = _make_hint(self.target), self._name(stage).encode()
+        if self.store.get(_HINT, hint) != name:
+            self.store.put(_HINT, hint, name)
 
 
 def is_likely_cached(store: Store, target: str) -> bool:

@@ -10,9 +10,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
 from hloscope.base.errors import CompileError, CompilerDiedError, NotationError, Option, TimeLimitError, say
@@ -20,7 +21,7 @@ from hloscope.base.store import Store
 from hloscope.compile import jax_support, operation_numbers, step
 from hloscope.compile.cache import is_likely_cached, read_compile_flags
 from hloscope.compile.pool import BYTES_PER_WORKER, WorkerDied, WorkerPool, count_cores, count_slots, find_free_bytes
-from hloscope.compile.step import find_full_temporary_folder
+from hloscope.compile.stages import find_full_temporary_folder, find_stage_check
 from hloscope.model.capture import CompiledProgram, CompileRequest, ShardyModule
 from hloscope.tpu.slices import Slice, find_smallest_slice
 
@@ -155,7 +156,14 @@ def ask_compile(program: CompileRequest, *, name: str, timeout_s: float | None) 
         timeout_s=timeout_s,
         simulated_devices=devices,
         shown=operation_numbers.make_message_filter(program.module),
+        reports=_has_scheduled_stage(program),
     )
+
+
+def _has_scheduled_stage(program: CompileRequest) -> bool:
+    """Returns whether a program's schedule can be read before it is compiled: libtpu is known, the dumps are ours."""
+    is_own = program.slice.chip is not None and "xla_dump_to" not in program.options
+    return is_own and find_stage_check(jax_support.find_own_libtpu_version()) is not None
 
 
 def ask_propagation(
@@ -205,6 +213,7 @@ class Question(Generic[T]):
         timeout_s: Time limit in seconds, including the wait for other processes; None for the default.
         simulated_devices: The number of CPU devices that the worker needs.
         shown: Converts the words of a dying compiler to those for users.
+        reports: Whether the function may `report` an early result, and takes a `folder` for its files.
         kwargs: Arguments by keyword.
     """
 
@@ -217,14 +226,35 @@ class Question(Generic[T]):
         timeout_s: float | None = None,
         simulated_devices: int = 1,
         shown: Callable[[str], str] = str,
+        reports: bool = False,
         **kwargs: object,
     ) -> None:
         self._doing, self._shown = doing, shown
         self._limit = choose_time_limit(timeout_s)
         self._workers = _other_workers.get() or get_pool()
-        self._future: Future[T] = self._workers.submit_in(
-            make_worker_environment(simulated_devices), self._limit, function, *args, **kwargs
-        )
+        self._early: Future[T] = Future()
+        environment = make_worker_environment(simulated_devices)
+        self._future: Future[T]
+        if reports and isinstance(self._workers, WorkerPool):
+            with suppress(OSError):  # a full disk, as the function will say
+                owned = TemporaryDirectory(prefix="hloscope-", ignore_cleanup_errors=True)
+                kwargs["folder"] = owned.name
+            self._future = self._workers.submit_reporting(
+                environment, self._limit, self._early.set_result, function, *args, **kwargs
+            )
+            if "folder" in kwargs:  # this process's, so that a worker that is ended leaves nothing
+                self._future.add_done_callback(lambda _: owned.cleanup())
+        else:
+            self._future = self._workers.submit_in(environment, self._limit, function, *args, **kwargs)
+
+    def first_answer(self) -> T:
+        """Waits for the early result; for the answer, if that comes first. Raises the errors of `answer`."""
+        try:
+            wait((self._early, self._future), return_when=FIRST_COMPLETED)
+        except BaseException:
+            self.drop()
+            raise
+        return self._early.result() if self._early.done() and not self._future.done() else self.answer()
 
     def answer(self) -> T:
         """Waits for the answer; if the wait is interrupted, the worker is ended.
@@ -254,6 +284,11 @@ class Question(Generic[T]):
         except BaseException:
             self.drop()
             raise
+
+    @property
+    def is_answered(self) -> bool:
+        """True if `answer` would not wait."""
+        return self._future.done()
 
     def drop(self) -> None:
         """Ends the step, with its worker, if it still runs."""

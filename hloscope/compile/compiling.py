@@ -37,6 +37,7 @@ from hloscope.model.capture import (
     Mesh,
     format_spec,
 )
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice, override_chip
 
 Stage = Callable[[str], None]
@@ -50,9 +51,10 @@ class PendingCompile:
         program: The program.
         versions: The versions of JAX, jaxlib and libtpu.
         kept: The cache entry of the compile; None if it is not cached.
-        found: The result of an earlier compile; None without one.
+        found: The result of an earlier compile, of the wanted stage or a later one; None without one.
         question: The running request to a worker; None if an earlier compile was found or this process compiles.
         asked: The request to send to a worker; None if this process compiles.
+        wanted: The stage that is enough.
     """
 
     program: Lowered
@@ -61,6 +63,7 @@ class PendingCompile:
     found: CompiledProgram | None = None
     question: client.Question[CompiledProgram] | None = None
     asked: CompileRequest | None = None
+    wanted: CompileStage = CompileStage.COMPILED
 
     def begun(self) -> PendingCompile:
         """The same compile, started in a worker if that is necessary."""
@@ -82,14 +85,38 @@ class PendingCompile:
         """
         found = self.found
         if found is None:
-            found = _compile_here(self.program) if self.question is None else self.question.answer()
-            if not reasons:
-                return _make_capture(self.program, found, self.versions)
-            stage("propagating shardings with Shardy")
-            found = _add_shardy(self.program, found)
-            if self.kept is not None and found.is_whole:
+            found = self._wait()
+            if reasons:
+                stage("propagating shardings with Shardy")
+                found = _add_shardy(self.program, found)
+            found = self._finish(found)
+            if reasons and self.kept is not None and found.is_whole:
                 self.kept.put(found)
         return _make_capture(self.program, found, self.versions)
+
+    def _wait(self) -> CompiledProgram:
+        """The compiled program, or the scheduled one if that is enough."""
+        if self.question is None:
+            return _compile_here(self.program)
+        is_first_enough = self.wanted is CompileStage.SCHEDULED
+        return self.question.first_answer() if is_first_enough else self.question.answer()
+
+    def _finish(self, found: CompiledProgram) -> CompiledProgram:
+        """The compiled program in place of the scheduled one, if it is there by now; otherwise its compile is ended."""
+        if found.stage is CompileStage.COMPILED or self.question is None:
+            return found
+        if not self.question.is_answered:
+            self.question.drop()
+            return found
+        compiled = self.question.answer()
+        return replace(
+            compiled,
+            shardy=found.shardy,
+            shardy_as_written=found.shardy_as_written,
+            before_propagation=found.before_propagation,
+            notes=tuple(dict.fromkeys((*compiled.notes, *found.notes))),
+            is_whole=compiled.is_whole and found.is_whole,
+        )
 
     def drop(self) -> None:
         """Stops a compile whose result is no longer needed."""
@@ -121,18 +148,31 @@ def make_array_records(program: Lowered) -> tuple[tuple[CapturedArray, ...], tup
     return _make_argument_records(program, None), _make_output_records(program, None)
 
 
-def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> PendingCompile:
+def start_compile(
+    program: Lowered,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    wanted: CompileStage = CompileStage.COMPILED,
+) -> PendingCompile:
     """Starts the compile of a lowered program; takes the arguments and raises the errors of `prepare_compile`."""
-    return prepare_compile(program, stage=stage, store=store).begun()
+    return prepare_compile(program, stage=stage, store=store, wanted=wanted).begun()
 
 
-def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> PendingCompile:
+def prepare_compile(
+    program: Lowered,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    wanted: CompileStage = CompileStage.COMPILED,
+) -> PendingCompile:
     """Looks for an earlier compile of a lowered program, and otherwise prepares a new one.
 
     Args:
         program: The program.
         stage: Called with the name of each step, for a progress display.
         store: The cache, so that an unchanged program is not compiled again; None for no cache.
+        wanted: The stage that is enough.
 
     Raises:
         HloscopeError: There is no compiler for its slice, or an override of its chip's figures is invalid.
@@ -148,8 +188,8 @@ def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: S
     kept, found = None, None
     if store is not None and "xla_dump_to" not in asked.options:
         kept = make_cached_compile(store, program.name, asked, versions)
-        found = kept.get()
-    return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked)
+        found = kept.get(wanted)
+    return PendingCompile(program=program, versions=versions, kept=kept, found=found, asked=asked, wanted=wanted)
 
 
 def _compile_here(program: Lowered) -> CompiledProgram:

@@ -385,7 +385,7 @@ def read_module_facts(module: DumpedModule, *, on_the_way: bool = True) -> Modul
         module: The module.
         on_the_way: Whether to read the earlier stages of the module, which reasons need.
     """
-    from hloscope.compile.step import PARTITIONED_DUMP, sum_assignment_memory
+    from hloscope.compile.stages import PARTITIONED_DUMP, sum_assignment_memory
 
     options = _read_text(module.beside("execution_options.txt"), _MOST_BYTES)
     devices = tuple(int(device) for device in _DEVICE.findall(options))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hloscope.base.units import pluralize
 from hloscope.compile.target import TargetFacts, find_attached_facts, find_target_name
 from hloscope.model.capture import Capture
+from hloscope.model.vocabulary import CompileStage
 
 if TYPE_CHECKING:
     from hloscope.base.store import Store
@@ -29,6 +30,7 @@ class Function:
         stage: Called with what is happening, for a progress display.
         store: The compile cache; None for no cache.
         when_compiled: Called with the compiled program, before it is analyzed.
+        wanted: The stage of the compile that is enough.
     """
 
     target: Callable[..., Any] | str
@@ -36,6 +38,7 @@ class Function:
     stage: Callable[[str], None] = lambda _: None
     store: Store | None = None
     when_compiled: Callable[[Capture], None] = lambda _: None
+    wanted: CompileStage = CompileStage.COMPILED
 
     @property
     def name(self) -> str:
@@ -84,7 +87,7 @@ def begin_compile(
 
     lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
     when_lowered(lowered)
-    return lowered, start_compile(lowered, stage=function.stage, store=function.store)
+    return lowered, start_compile(lowered, stage=function.stage, store=function.store, wanted=function.wanted)
 
 
 def with_function(function: Function, use: Callable[[Callable[..., Any], TargetFacts], T]) -> T:

@@ -181,6 +181,12 @@ def find_libtpu_build() -> str | None:
     return None
 
 
+def find_own_libtpu_version() -> str | None:
+    """The version of the installed libtpu; None without one, and if `TPU_LIBRARY_PATH` names another library."""
+    chosen = os.environ.get("TPU_LIBRARY_PATH")
+    return find_package_version("libtpu") if not chosen or chosen == str(find_libtpu_file()) else None
+
+
 def find_libtpu_file() -> Path | None:
     """The library file of the installed package; None without one."""
     spec = find_spec("libtpu")

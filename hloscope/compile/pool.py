@@ -340,8 +340,12 @@ class Worker:
             return False
         return pages * os.sysconf("SC_PAGE_SIZE") > _GROWN_BYTES
 
-    def call(self, request: bytes) -> Any:
+    def call(self, request: bytes, report: Callable[[Any], None] = lambda _: None) -> Any:
         """Runs one request, a pickled function with its arguments.
+
+        Args:
+            request: The request.
+            report: Called with an early result, if the function sends one.
 
         Raises:
             WorkerDied: The process ended during the request.
@@ -360,6 +364,9 @@ class Worker:
                 pickle.dump(request, stdin)
                 stdin.flush()
                 succeeded, found = pickle.loads(pickle.load(stdout))
+                while succeeded is None:
+                    report(found)
+                    succeeded, found = pickle.loads(pickle.load(stdout))
             except (EOFError, OSError, pickle.UnpicklingError):
                 raise WorkerDied(self.kill(), self._last_words()) from None
         if succeeded:
@@ -430,7 +437,8 @@ def can_serve(environment: Mapping[str, str], wanted: Mapping[str, str]) -> bool
 class _Task:
     """One submitted call, which may be ended by another thread."""
 
-    def __init__(self, limit_s: float | None = None) -> None:
+    def __init__(self, limit_s: float | None = None, report: Callable[[Any], None] | None = None) -> None:
+        self.report = report
         self._lock = threading.Lock()
         self._worker: Worker | None = None
         self.is_wanted = True
@@ -506,8 +514,24 @@ class WorkerPool(Executor):
 
         Past the limit the process is ended, and the future raises a TimeoutError with the limit.
         """
-        request, task = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL), _Task(limit_s)
-        future: Future[T] = self._threads.submit(self._run, task, environment, request)
+        return self._start(_Task(limit_s), environment, (fn, args, kwargs))
+
+    def submit_reporting(
+        self,
+        environment: Mapping[str, str],
+        limit_s: float | None,
+        report: Callable[[Any], None],
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Future[T]:
+        """`submit_in`, for a function that may `report` an early result: it is passed on while the function runs."""
+        return self._start(_Task(limit_s, report), environment, (fn, args, kwargs))
+
+    def _start(self, task: _Task, environment: Mapping[str, str], call: tuple[Any, ...]) -> Future[Any]:
+        request = pickle.dumps((*call, task.report is not None), pickle.HIGHEST_PROTOCOL)
+        future: Future[Any] = self._threads.submit(self._run, task, environment, request)
         self._tasks[future] = task
         return future
 
@@ -583,7 +607,7 @@ class WorkerPool(Executor):
             worker = self._worker(environment, task)
             task.given(worker)
             try:
-                return worker.call(request)
+                return worker.call(request, task.report or (lambda _: None))
             except _WorkerGoneError:  # ended while it was idle, by another process that needed its slot
                 task.given_at = None  # it waits again
                 if not task.is_wanted:

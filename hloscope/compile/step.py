@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,16 +17,21 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import takewhile
 from math import prod
-from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
 from hloscope.base.environment import is_launcher
 from hloscope.base.errors import CompileError, HbmError, HloscopeError, Option, SliceError, say
 from hloscope.compile import operation_numbers
-from hloscope.compile.buffers import find_hbm_peak
 from hloscope.compile.estimates import Estimate, estimate_cost
 from hloscope.compile.sharding_change import ModuleEdit
+from hloscope.compile.stages import (
+    find_full_temporary_folder,
+    has_final_dump,
+    make_dump_folder,
+    read_dumps,
+    watch_schedule,
+)
 from hloscope.model.capture import CompiledProgram, CompileRequest, DeviceLayout, ShardyModule
 from hloscope.tpu.slices import Slice, parse_slice
 
@@ -299,11 +303,20 @@ def order_devices(mesh_shape: Sequence[int], devices: Sequence[Any]) -> list[Any
 _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
 _SAID_CHARS = 200
 _DUMP = re.compile(r"_dump_to\b")
+_SURE_HBM_SHARE = 0.9
+"""The share of HBM up to which no program was refused: the compiler keeps less than the rest for itself."""
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
-def compile_program(program: CompileRequest) -> CompiledProgram:
+def compile_program(
+    program: CompileRequest, *, folder: str | None = None, report: Callable[[CompiledProgram], None] | None = None
+) -> CompiledProgram:
     """Compiles a program; one that does not fit in HBM is compiled again without that limit.
+
+    Args:
+        program: The program.
+        folder: The folder for the compiler's dumps, which its owner deletes; None for a temporary one.
+        report: Called with the scheduled program, unless it is compiled before that is read or may not fit in HBM.
 
     Raises:
         HbmError: The program does not fit in HBM, and cannot be compiled without that limit either.
@@ -319,20 +332,40 @@ def compile_program(program: CompileRequest) -> CompiledProgram:
     is_numbered = not _is_dumped(program.options) and operation_numbers.number_operations(module)
     shown = operation_numbers.strip_message_numbers if is_numbered else str
     on_tpu = program.slice.chip is not None
-    make_executable = partial(jax_private.compile_for, module, devices, program.settings, on_tpu=on_tpu)
+    several = program.slice.slice_count > 1
+
+    def add_devices(found: CompiledProgram) -> CompiledProgram:
+        return replace(
+            _separate_identities(found) if is_numbered else found,
+            device_ids=tuple(device.id for device in devices) if on_tpu else (),
+            slice_of_partition=tuple(device.slice_index for device in devices) if several else (),
+            notes=(*notes, *found.notes),
+            seconds=min(monotonic() - begun, process_time() - begun_cpu),
+        )
+
+    def report_scheduled(found: CompiledProgram) -> None:
+        if report is not None and _surely_fits(found, program.slice):
+            report(add_devices(found))
+
+    run = partial(
+        run_compile,
+        partial(jax_private.compile_for, module, devices, program.settings, on_tpu=on_tpu),
+        folder=folder,
+        module_name=str(module.operation.attributes["sym_name"].value),
+        shown=shown,
+    )
     try:
-        found = _compile_beyond_hbm(program, make_executable, shown)
+        found = _compile_beyond_hbm(program, run, None if report is None else report_scheduled)
     except CompileError as error:
         error.why = None if error.why is None else shown(error.why)
         raise
-    several = program.slice.slice_count > 1
-    return replace(
-        _separate_identities(found) if is_numbered else found,
-        device_ids=tuple(device.id for device in devices) if on_tpu else (),
-        slice_of_partition=tuple(device.slice_index for device in devices) if several else (),
-        notes=(*notes, *found.notes),
-        seconds=min(monotonic() - begun, process_time() - begun_cpu),
-    )
+    return add_devices(found)
+
+
+def _surely_fits(found: CompiledProgram, chosen: Slice) -> bool:
+    """Returns whether a scheduled program is far from the HBM limit, which the compiler checks only afterwards."""
+    assigned = sum(found.memory_bytes.values()) - 2 * found.memory_bytes.get("alias_size_in_bytes", 0)
+    return chosen.chip is not None and 0 < assigned <= _SURE_HBM_SHARE * chosen.chip.hbm_bytes_per_device
 
 
 def _is_dumped(options: Mapping[str, str]) -> bool:
@@ -345,21 +378,20 @@ def _is_dumped(options: Mapping[str, str]) -> bool:
 
 
 def _compile_beyond_hbm(
-    program: CompileRequest, make_executable: Callable[[Mapping[str, Any]], Any], shown: Callable[[str], str]
+    program: CompileRequest,
+    run: Callable[..., CompiledProgram],
+    report: Callable[[CompiledProgram], None] | None,
 ) -> CompiledProgram:
     """Compiles the program; if it does not fit in HBM, without a limit."""
-
-    def compile_with(options: Mapping[str, str], *, text_is_enough: bool = False) -> CompiledProgram:
-        with translate_compiler_errors(program.slice):
-            return run_compile(make_executable, options, text_is_enough=text_is_enough, shown=shown)
-
     try:
-        return compile_with(program.options)
+        with translate_compiler_errors(program.slice):
+            return run(program.options, report=report)
     except HbmError as error:
         if program.slice.chip is None or _NO_HBM_LIMIT in program.options:
             raise
         try:
-            anyway = compile_with({**program.options, _NO_HBM_LIMIT: "true"}, text_is_enough=True)
+            with translate_compiler_errors(program.slice):
+                anyway = run({**program.options, _NO_HBM_LIMIT: "true"}, text_is_enough=True)
         except CompileError:
             raise error from None
         return replace(anyway, too_large=error.why)
@@ -383,18 +415,23 @@ def run_compile(
     options: Mapping[str, str],
     *,
     text_is_enough: bool = False,
+    folder: str | None = None,
+    module_name: str = "",
+    report: Callable[[CompiledProgram], None] | None = None,
     shown: Callable[[str], str] = str,
 ) -> CompiledProgram:
     """Runs a compile and collects its messages and dumps.
 
-    Text that this jaxlib cannot read back from its own compiler is taken from the dump: on jaxlib 0.10, asynchronous
-    calls with late operands are such text.
+    A TPU program's text is that of the dump, which is spelled as at the scheduled stage.
 
     Args:
         make_executable: Compiles with given options, and returns an XLA executable.
         options: XLA compiler options; those for dumps are added.
         text_is_enough: Whether to trust a compiler that dumps the whole program and then refuses to make an executable
             of it, as libtpu 0.0.50 does if HBM is too small.
+        folder: The folder for its dumps; None for a temporary one.
+        module_name: The module's name, by which its dumps are found while it compiles.
+        report: Called with the scheduled program as soon as it is there, in another thread; None to do nothing.
         shown: Converts a warning of the compiler to the words for users.
 
     Raises:
@@ -402,16 +439,17 @@ def run_compile(
     """
     import jax
 
-    with capture_stderr() as stderr, make_dump_folder(options) as (dumping, folder):
+    with capture_stderr() as stderr, make_dump_folder(options, folder) as (dumping, dumped):
         try:
-            executable = make_executable(dumping)
+            with watch_schedule(dumped, module_name, report):
+                executable = make_executable(dumping)
         except jax.errors.JaxRuntimeError:
-            found = read_dumps(folder)
+            found = read_dumps(dumped)
             if not text_is_enough or not found.text:
                 raise
         else:
-            found = _read_executable(executable, read_dumps(folder))
-        full = None if folder is None else find_full_temporary_folder()
+            found = _read_executable(executable, read_dumps(dumped), is_dumped=has_final_dump(dumped))
+        full = None if dumped is None else find_full_temporary_folder()
     notes = [f"the temporary folder {full} is full, so what the compiler wrote there is incomplete"] if full else []
     return replace(
         found,
@@ -421,16 +459,17 @@ def run_compile(
     )
 
 
-def _read_executable(executable: Any, dumps: CompiledProgram) -> CompiledProgram:
-    """The facts of a successful compile, in addition to its dumps."""
+def _read_executable(executable: Any, dumps: CompiledProgram, *, is_dumped: bool) -> CompiledProgram:
+    """The facts of a successful compile, in addition to its dumps; its text only where the final one is not dumped."""
     import jax
 
-    try:
-        text = executable.hlo_modules()[0].to_string()
-    except jax.errors.JaxRuntimeError:
-        if not dumps.text:
-            raise
-        text = dumps.text
+    text = dumps.text
+    if not is_dumped:
+        try:
+            text = executable.hlo_modules()[0].to_string()
+        except jax.errors.JaxRuntimeError:
+            if not text:
+                raise
     try:
         stats = executable.get_compiled_memory_stats()
     except (AttributeError, jax.errors.JaxRuntimeError):
@@ -531,82 +570,3 @@ def warm_up_compiler(slice_name: str) -> None:
         with jax_private.open_mlir_context() as context:
             module = ir.Module.parse(_NOTHING, context)
         jax_private.compile_for(module, [device], jax_private.make_plain_options(), {}, on_tpu=True)
-
-
-_OPTIONS: Mapping[str, Any] = {
-    "xla_dump_hlo_as_text": True,
-    "xla_dump_hlo_as_long_text": True,
-    "xla_dump_hlo_pass_re": "shardy-xla|spmd-partitioning",
-}
-PARTITIONED_DUMP = re.compile(r"after_(tpu-)?spmd-partitioning\.")
-_ALLOCATION = re.compile(r"^allocation \d+: size (?P<size>\d+)(?:, color (?P<color>\d+))?(?P<roles>.*):$", re.MULTILINE)
-_ROLES = {
-    "parameter": "argument_size_in_bytes",
-    "maybe-live-out": "output_size_in_bytes",
-    "preallocated-temp": "temp_size_in_bytes",
-}
-_ROOM_BYTES = 1 << 20
-_FINAL = ("*after_codegen.txt", "*after_optimizations.txt")
-
-
-@contextmanager
-def make_dump_folder(options: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Path | None]]:
-    """Compiler options that make one compile write its dumps, and their folder, which exists within the block.
-
-    Each compile has its own folder, because XLA numbers the modules of a process. Users who set `xla_dump_to`
-    themselves keep their dumps, and there is no folder.
-
-    Source: XLA's debug options in xla.proto; a pass pattern selects the text before and after the passes it matches.
-    """
-    if "xla_dump_to" in options:
-        yield dict(options), None
-        return
-    with tempfile.TemporaryDirectory(prefix="hloscope-", ignore_cleanup_errors=True) as folder:
-        yield {**options, **_OPTIONS, "xla_dump_to": folder}, Path(folder)
-
-
-def find_full_temporary_folder() -> str | None:
-    """The folder for temporary files, if it is full; otherwise None."""
-    folder = tempfile.gettempdir()
-    try:
-        return folder if shutil.disk_usage(folder).free < _ROOM_BYTES else None
-    except OSError:
-        return None
-
-
-def read_dumps(folder: Path | None) -> CompiledProgram:
-    """Reads the relevant dumps of a compile; the text is empty if the program was not dumped."""
-    if folder is None:
-        return CompiledProgram(text="", memory_bytes={})
-    partitioned = [path for path in folder.glob("*.txt") if PARTITIONED_DUMP.search(path.name)]
-    final = next((found for pattern in _FINAL if (found := sorted(folder.glob(pattern)))), [])
-    assignment = _read_largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""
-    return CompiledProgram(
-        text=_read_largest(final) or "",
-        before_propagation=_read_largest(folder.glob("shardy/*/01.before_propagation.mlir")),
-        partitioned=_read_largest(partitioned),
-        memory_bytes=sum_assignment_memory(assignment),
-        hbm_peak=find_hbm_peak(assignment, _read_largest(folder.glob("*after_optimizations-live-range.txt")) or ""),
-    )
-
-
-def sum_assignment_memory(assignment: str) -> dict[str, int]:
-    """Sums of a buffer assignment's allocations in the memory of color 0, the device's main memory.
-
-    Source: `BufferAllocation::ToString` of xla/service/buffer_assignment.cc.
-    """
-    found = dict.fromkeys(("alias_size_in_bytes", *_ROLES.values()), 0)
-    allocations = [match for match in _ALLOCATION.finditer(assignment) if match["color"] in (None, "0")]
-    for allocation in allocations:
-        roles = [role for role in _ROLES if role in allocation["roles"]]
-        for role in roles:
-            found[_ROLES[role]] += int(allocation["size"])
-        if len(roles) > 1 and "parameter" in roles:
-            found["alias_size_in_bytes"] += int(allocation["size"])
-    return found if allocations else {}
-
-
-def _read_largest(paths: Iterator[Path] | list[Path]) -> str | None:
-    """The text of the largest file: a compile may also write dumps of small modules of its own."""
-    found = max(paths, key=lambda path: path.stat().st_size, default=None)
-    return None if found is None else found.read_text(encoding="utf-8", errors="replace")

@@ -3,8 +3,8 @@
 Started as `python -P -m hloscope.compile.worker PARENT SLICE KEPT SLOT`. KEPT is not empty if standard error is a file
 that the parent reads; SLOT is the file of its slot, by which other processes recognize it. Requests arrive on standard
 input and answers go to standard output, each pickled, and as bytes pickled again: a message that cannot be unpickled is
-still read to its end. Nothing that runs here sees either. It ends when its input ends, and with the process that
-started it, regardless of how that ends.
+still read to its end. A function that takes a `report` may send one answer before its own. Nothing that runs here sees
+either stream. It ends when its input ends, and with the process that started it, regardless of how that ends.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 _PR_SET_PDEATHSIG = 1
 
@@ -39,8 +40,7 @@ def main() -> None:
             warm_up_compiler(sys.argv[2])
     with suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
-            pickle.dump(_answer(pickle.load(requests)), answers)
-            answers.flush()
+            _send(_answer(pickle.load(requests), lambda found: _send(_pickle_early(found), answers)), answers)
     os._exit(0)  # the native libraries have nothing to tidy up that is worth waiting for
 
 
@@ -60,13 +60,24 @@ def end_with_parent(parent: int) -> None:
             os._exit(1)
 
 
-def _answer(request: bytes) -> bytes:
+def _send(message: bytes, answers: IO[bytes]) -> None:
+    pickle.dump(message, answers)
+    answers.flush()
+
+
+def _answer(request: bytes, report: Callable[[Any], None]) -> bytes:
     """The pickled outcome of a request: whether it succeeded, and its result or exception."""
     try:
-        function, args, kwargs = pickle.loads(request)
-        return pickle.dumps((True, function(*args, **kwargs)), pickle.HIGHEST_PROTOCOL)
+        function, args, kwargs, is_reporting = pickle.loads(request)
+        more = {"report": report} if is_reporting else {}
+        return pickle.dumps((True, function(*args, **kwargs, **more)), pickle.HIGHEST_PROTOCOL)
     except BaseException as error:
         return _pickle_error(error)
+
+
+def _pickle_early(found: Any) -> bytes:
+    """A pickled early result, which is neither success nor failure."""
+    return pickle.dumps((None, found), pickle.HIGHEST_PROTOCOL)
 
 
 def _pickle_error(error: BaseException) -> bytes:

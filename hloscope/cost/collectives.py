@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from operator import itemgetter
@@ -21,7 +21,7 @@ from hloscope.cost.network import (
     read_algorithm,
 )
 from hloscope.cost.records import CollectiveKey, PricedCollectives
-from hloscope.hlo import HloModule
+from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.model.vocabulary import Kind, Link
@@ -119,12 +119,24 @@ def _find_algorithm(graph: HloGraph, key: CollectiveKey) -> Algorithm:
         instruction = graph.module.computation(key[0]).instruction(key[1])
     except KeyError:
         return UNPRINTED_ALGORITHM
-    inside = (inner for _, callee in instruction.called for inner in graph.module.computation(callee).instructions)
-    for printing in (instruction, *(inner for inner in inside if inner.opcode.startswith(_COLLECTIVES))):
+    for printing in (instruction, *_find_collectives_inside(graph, instruction)):
         found = read_algorithm(printing.attributes.get("backend_config", ""))
         if found.name:
             return found
     return found
+
+
+def _find_collectives_inside(graph: HloGraph, caller: HloInstruction) -> Iterator[HloInstruction]:
+    """The collectives of the computations that an instruction calls.
+
+    A dump prints a SparseCore's collective as an `async-start` that calls a computation whose `call` calls another.
+    """
+    for _, callee in caller.called:
+        for inner in graph.module.computation(callee).instructions:
+            if inner.opcode.startswith(_COLLECTIVES):
+                yield inner
+            elif inner.opcode == "call":
+                yield from _find_collectives_inside(graph, inner)
 
 
 def map_partitions_to_devices(

@@ -379,12 +379,14 @@ class Operations:
         chip: The figures of a chip.
         constants: The measured constants.
         kernel_costs: The user's FLOPs and bytes of kernels, by name.
+        has_cycles: Whether the text is of the stage at which the compiler prints its cycles.
     """
 
     graph: HloGraph
     chip: Chip
     constants: Constants = CONSTANTS
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    has_cycles: bool = True
     _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
     _has_single_cores: bool = field(init=False, repr=False, compare=False)
@@ -413,6 +415,10 @@ class Operations:
         )
         return weighted / self._hbm_bytes_per_us
 
+    def _find_cycles(self, instruction: HloInstruction) -> int | None:
+        """The compiler's cycles; at the scheduled stage, libtpu prints placeholders for some on 7x."""
+        return read_cycles(instruction) if self.has_cycles else None
+
     def time_of(self, instruction: HloInstruction) -> OperationTime:
         """The time of an instruction that calls no computations except fused ones."""
         opcode = instruction.opcode
@@ -425,7 +431,7 @@ class Operations:
         branches = self.branches_of(instruction)
         if branches:
             return self._on_one_core_each(branches)
-        cycles = read_cycles(instruction)
+        cycles = self._find_cycles(instruction)
         if opcode in _MOVES:
             return self._row_by_row(instruction, self._moved(instruction, cycles))
         work = self._work_in(instruction)
@@ -630,7 +636,7 @@ class Operations:
         """The time of a custom call: its stated cost, or the traffic of an unknown operation."""
         if instruction.custom_call_target in _FREE_CALLS:
             return FREE_OPERATION
-        said, cycles = self.said_of(instruction), read_cycles(instruction)
+        said, cycles = self.said_of(instruction), self._find_cycles(instruction)
         if cycles is not None and said is None:
             return self._counted(instruction, cycles, _NO_WORK)
         said = said or (0.0, 0.0)
@@ -643,7 +649,7 @@ class Operations:
         said = next((self.kernel_costs[name] for name in find_kernel_names(call) if name in self.kernel_costs), None)
         if said is not None:
             return said
-        if read_cycles(call) is not None:
+        if self._find_cycles(call) is not None:
             return None
         estimate = read_cost_estimate(call)
         return float(estimate.get("flops", 0)), float(estimate.get("bytes_accessed", 0))

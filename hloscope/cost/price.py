@@ -27,7 +27,7 @@ from hloscope.model.capture import Capture
 from hloscope.model.collectives import Overlap, Relation
 from hloscope.model.timeline import WaitCause
 from hloscope.model.trial import RuleUse, Spread, StepTime, UnknownOperation
-from hloscope.model.vocabulary import Bound, Kind
+from hloscope.model.vocabulary import Bound, CompileStage, Kind
 from hloscope.tpu.chips import CHIPS, find_chip
 from hloscope.tpu.generation import MEGACORE, Chip, Mark, Measured
 from hloscope.tpu.slices import Slice, find_constants, find_smallest_slice
@@ -198,8 +198,8 @@ def price_walk(
     collectives = tuple(
         _attach_times(collective, walk.priced, sums, chosen.chip.measured) for collective in analysis.collectives
     )
-    basis = _find_basis_word(sums, module)
-    notes += tuple(_note_text(module, is_roofline=basis == "roofline"))
+    basis = _find_basis_word(sums, module, analysis.stage)
+    notes += tuple(_note_text(module, analysis.stage, is_roofline=basis == "roofline"))
     notes += tuple(_note_kernels(module, walk.operations))
     notes += tuple(_note_calibration(chosen.chip))
     if device_ids is None:
@@ -234,7 +234,13 @@ def make_walk(
     device_of, notes = map_partitions_to_devices(analysis.mesh, chosen, count_partitions(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
     priced = price_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
-    operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})
+    operations = Operations(
+        graph=graph,
+        chip=chosen.chip,
+        constants=constants,
+        kernel_costs=kernel_costs or {},
+        has_cycles=analysis.stage is not CompileStage.SCHEDULED,
+    )
     return Walk(graph, operations, priced), notes
 
 
@@ -252,11 +258,13 @@ def make_program_walk(program: Capture, module: HloModule, analysis: Analysis) -
     return walk
 
 
-def _find_basis_word(sums: Sums, module: HloModule) -> str:
+def _find_basis_word(sums: Sums, module: HloModule, stage: CompileStage | None) -> str:
     """The basis of the computing time, as a word of `StepTime.basis`."""
     by_basis, is_counted = sums.by_basis, module.mentions("estimated_cycles")
     if sums.compute_us == 0:
         return "none"
+    if stage is CompileStage.SCHEDULED:
+        return "roofline"
     if not is_counted and not is_from_tpu(module):
         return "roofline"
     if by_basis[TimeBasis.CYCLES] + by_basis[TimeBasis.VECTOR] + by_basis[TimeBasis.NARROW] > 0:
@@ -367,11 +375,16 @@ def _note_calibration(chip: Chip) -> Iterator[str]:
         yield f"{found.file} is used, fitted to the profile {found.profile}: {names or 'no figure'}"
 
 
-def _note_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
+def _note_text(module: HloModule, stage: CompileStage | None, *, is_roofline: bool) -> Iterator[str]:
     """The notes on what the text leaves open."""
     if not module.is_scheduled:
         yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"
-    if is_roofline:
+    if stage is CompileStage.SCHEDULED:
+        yield (
+            "the program is scheduled, not yet compiled: computation is a roofline of FLOPs and bytes, a lower bound, "
+            "and the algorithms of collectives are not known"
+        )
+    elif is_roofline:
         yield "the text has no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
         if not is_from_tpu(module):
             yield "the text does not look compiled for a TPU, whose compiler would choose other fusions and collectives"

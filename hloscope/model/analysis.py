@@ -18,7 +18,7 @@ from hloscope.model.collectives import ArrayShape, Collectives
 from hloscope.model.finding import Finding, severe
 from hloscope.model.reason import Rematerialization, Stack
 from hloscope.model.trial import StepTime
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -109,6 +109,9 @@ class Analysis(Shown, Evident):
         slice: The slice; None for HLO text whose slice is unknown.
         mesh: The user's mesh; None if there is none.
         num_partitions: Number of SPMD partitions according to the HLO text (per slice, for multi-slice text).
+        stage: `compiled`; `scheduled` if the compiler was stopped before it made machine code, so that it is open
+            whether the program compiles and fits; `text` for HLO text, which hloscope did not compile; None in
+            documents of versions that do not record it.
         collectives: Sorted by wire bytes per step, largest first; those with unknown bytes precede all others.
         totals: Sums per step on one device.
         arguments: The program's arguments, in order.
@@ -134,6 +137,7 @@ class Analysis(Shown, Evident):
     slice: SliceFact | None
     mesh: Mesh | None
     num_partitions: int
+    stage: CompileStage | None = None
     collectives: Collectives
     totals: Totals
     arguments: tuple[ArrayFact, ...]
@@ -352,10 +356,11 @@ class Memory(Brief):
             `jax.stages.Compiled` has none: then it is `temp_size_in_bytes` of `memory_analysis()`, with which the peak
             can be a fifth too high or too low.
         alias_bytes: Outputs aliased with donated arguments, counted in both of the above.
-        generated_code_bytes: The program itself.
-        peak_bytes: Peak usage: arguments + outputs - aliased + temporaries + code.
+        generated_code_bytes: The program itself; None before it is generated, at the stage `scheduled`.
+        data_bytes: Peak usage without code: arguments + outputs - aliased + temporaries.
+        peak_bytes: Peak usage: the same, and the code.
         hbm_bytes: HBM capacity of one device.
-        fits: Whether the program fits in memory according to the compiler; None if no compiler ran.
+        fits: Whether the program fits in memory according to the compiler; None if no compiler ran, or not to its end.
     """
 
     argument_bytes: int | None = None
@@ -363,6 +368,7 @@ class Memory(Brief):
     temp_bytes: int | None = None
     alias_bytes: int | None = None
     generated_code_bytes: int | None = None
+    data_bytes: int | None = None
     peak_bytes: int | None = None
     hbm_bytes: int | None = None
     fits: bool | None = None
@@ -382,12 +388,14 @@ def summarize_memory(program: Capture) -> Memory:
     names = ("argument", "output", "temp", "alias", "generated_code")
     parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
     chip = None if program.slice is None else program.slice.chip
-    signed = (-size if size and name == "alias_bytes" else size for name, size in parts.items())
+    signed = [-size if size and name == "alias_bytes" else size for name, size in parts.items()]
+    data_bytes, is_compiled = sum_known(signed[:-1]), program.compiled.stage is CompileStage.COMPILED
     return Memory(
         **parts,
-        peak_bytes=sum_known(signed),
+        data_bytes=data_bytes,
+        peak_bytes=sum_known((data_bytes, parts["generated_code_bytes"])),
         hbm_bytes=chip.hbm_bytes_per_device if chip else None,
-        fits=None if chip is None or program.is_text else program.compiled.too_large is None,
+        fits=program.compiled.too_large is None if chip is not None and is_compiled else None,
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hloscope.base.errors import HloscopeError
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice
 
 if TYPE_CHECKING:
@@ -481,6 +482,7 @@ class CompiledProgram:
         seconds: The duration of the compile, or its processor time if that is less, as on a busy machine;
             None if this process compiled.
         hbm_peak: The contents of HBM at its peak; None if the compiler did not dump that.
+        stage: The stage of the compile at which it was read.
     """
 
     text: str
@@ -501,6 +503,7 @@ class CompiledProgram:
     partitioned_identities: Identities = field(default_factory=dict)
     seconds: float | None = field(default=None, compare=False)
     hbm_peak: HbmPeak | None = None
+    stage: CompileStage = CompileStage.COMPILED
 
 
 # ---- the compiled program behind a result, kept with it in the process that made it but not in documents

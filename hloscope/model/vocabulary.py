@@ -41,6 +41,16 @@ _WORDS = {Bound.EXACT: "", Bound.AT_MOST: "at most ", Bound.AT_LEAST: "at least 
 _MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound.EXACT: ""}
 
 
+class CompileStage(StrEnum):
+    """The stage of a compile that a program was read at."""
+
+    TEXT = "text"
+    """It is HLO text; hloscope did not compile it."""
+    SCHEDULED = "scheduled"
+    """It is scheduled and its memory is assigned; whether it compiles, and the size of its code, are open."""
+    COMPILED = "compiled"
+
+
 class Kind(StrEnum):
     """The kind of a collective, however it is spelled in HLO."""
 

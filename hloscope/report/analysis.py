@@ -17,7 +17,7 @@ from hloscope.base.units import format_bytes, format_capacity, format_flops, for
 from hloscope.judge.rules.hbm_near_limit import HbmNearLimit
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
 from hloscope.model.analysis import BufferRole, Kernel, MemoryPeak, PeakBuffer
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report.collectives import (
     ONE_BY_ONE,
     Listing,
@@ -141,6 +141,8 @@ def describe_place(analysis: Analysis) -> Text:
         place.append(f" ({guessed}{f'{used:,} of ' if used < devices else ''}{pluralize(devices, 'device')})")
     if analysis.mesh is not None:
         place.append(f"{', ' if place.plain else 'on '}mesh {_format_mesh(analysis.mesh)}")
+    if analysis.stage is CompileStage.SCHEDULED:
+        place.append("; scheduled, not yet compiled", style="yellow")
     return place
 
 
@@ -212,17 +214,16 @@ def format_peak(memory: Memory) -> Text:
     if memory.peak_bytes is None and memory.fits is False:
         unknown = "the compiler does not report the size of the program's code"
         return Text(f"more than the device has; {unknown}", style="bold red")
-    if memory.peak_bytes is None and memory.temp_bytes is not None:
-        return Text("not known in total: the size of the program's code is unknown")
-    if memory.peak_bytes is None:
+    known_bytes = memory.data_bytes if memory.peak_bytes is None else memory.peak_bytes
+    if known_bytes is None:
         return Text("not known: HLO text does not say what the compiler allocates")
-    text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))
+    text = Text.assemble((format_bytes(known_bytes), "bold"))
     if memory.hbm_bytes:
-        share = memory.peak_bytes / memory.hbm_bytes
+        share = known_bytes / memory.hbm_bytes
         percent = format_share(share)
         style = "bold red" if share > 1 else "bold yellow" if share > 0.9 else ""
         text.append(f" of {format_capacity(memory.hbm_bytes)} HBM ({percent})", style=style)
-    return text
+    return text if memory.peak_bytes is not None else text.append(", and the program's code, whose size is unknown")
 
 
 def _render_array_table(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Text]:

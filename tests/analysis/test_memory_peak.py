@@ -62,7 +62,9 @@ def peak(*buffers):
 def test_temporaries_are_those_that_the_compiler_assigns_where_it_says(known, temp_bytes):
     figures = {"argument_size_in_bytes": 8000, "output_size_in_bytes": 2000, "alias_size_in_bytes": 1000}
     figures |= {"temp_size_in_bytes": 61_000, "generated_code_size_in_bytes": 500}
-    compiled = SimpleNamespace(memory_bytes=figures, hbm_peak=EVERYTHING if known else None, too_large=None)
+    compiled = SimpleNamespace(
+        memory_bytes=figures, hbm_peak=EVERYTHING if known else None, too_large=None, stage="compiled"
+    )
     found = summarize_memory(SimpleNamespace(compiled=compiled, slice=None, is_text=False))
     assert found.temp_bytes == temp_bytes
     assert found.peak_bytes == 8000 + 2000 - 1000 + temp_bytes + 500

@@ -139,7 +139,7 @@ def _end(child: int) -> None:
 def _written(folder: Path) -> tuple[str, dict[str, int]]:
     """What a compile wrote down."""
     from hloscope.compile import operation_numbers
-    from hloscope.compile.step import sum_assignment_memory
+    from hloscope.compile.stages import sum_assignment_memory
 
     text, buffers = (_largest(folder, ending) for ending in (_TEXT, _BUFFERS))
     return operation_numbers.strip_text_numbers(text), sum_assignment_memory(buffers)

@@ -11,7 +11,7 @@ from pathlib import Path
 from hloscope.compile.compiling import start_compile
 from hloscope.compile.loading import import_target
 from hloscope.compile.lowering import Lowered, lower
-from hloscope.compile.step import read_dumps
+from hloscope.compile.stages import read_dumps
 from hloscope.compile.target import find_attached_facts
 from hloscope.model.capture import Capture
 
@@ -99,11 +99,12 @@ def compiled_twice(program: Lowered, folder: Path) -> Twice:
     """Compiles one lowered program with numbers, and without."""
     folder.mkdir(exist_ok=True)
     options = {**program.facts.compiler_options, **DUMPS, "xla_dump_to": str(folder)}
-    plain = replace(program, facts=replace(program.facts, compiler_options=options))
+    captured = start_compile(replace(program, facts=replace(program.facts, compiler_options=options))).capture()
+    dumped = read_dumps(folder)
     return Twice(
         numbered=start_compile(program).capture(),
-        plain=start_compile(plain).capture(),
-        partitioned=read_dumps(folder).partitioned,
+        plain=replace(captured, compiled=replace(captured.compiled, text=dumped.text)),
+        partitioned=dumped.partitioned,
         folder=folder,
     )
 

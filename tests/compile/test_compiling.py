@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hloscope.base.errors import CompileError, MeshError, TargetError, TraceError
-from hloscope.compile.step import read_dumps
+from hloscope.compile.stages import read_dumps
 
 pytestmark = pytest.mark.tpu_compiler
 

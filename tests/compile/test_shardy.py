@@ -13,7 +13,7 @@ import hloscope
 from hloscope.compile import client, jax_private
 from hloscope.compile.arguments import find_argument_letters
 from hloscope.compile.propagation import propagate_module
-from hloscope.compile.step import make_dump_folder, read_dumps
+from hloscope.compile.stages import make_dump_folder, read_dumps
 from hloscope.compile.target import TargetFacts
 from hloscope.model.capture import CompiledProgram, ShardyModule
 
