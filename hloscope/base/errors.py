@@ -325,7 +325,7 @@ def _format_for_python(value: Any) -> str:
 
 
 def _format_number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return re.sub(r"e\+0*", "e", f"{value:g}") if isinstance(value, float) else str(value)
 
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
