@@ -12,7 +12,7 @@ import numpy as np
 
 
 def find_jaxpr(traced: Any) -> Any:
-    """The closed jaxpr of a trace, or of a library's wrapper of one; None if there is none."""
+    """The closed jaxpr of a trace, or of a library's wrapper of one; None without a jaxpr."""
     while traced is not None and not hasattr(traced, "jaxpr"):
         traced = getattr(traced, "traced", None)  # flax.nnx.jit wraps JAX's own
     return None if traced is None else traced.jaxpr

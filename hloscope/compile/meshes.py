@@ -108,8 +108,7 @@ def find_reported_mesh(plan: MeshPlan, seen: LoweredFacts, jaxpr: Any) -> jax.sh
     """The mesh to report: the one that the program's arrays are sharded over, or otherwise the requested one.
 
     If both have the same axes, the program's own is reported, because it was traced with that one's axis types.
-    A mesh without devices is the program's own if there is no other, and so is one that stands only inside of the
-    program.
+    A mesh without devices is the program's own if there is no other, and so is one that only its operations name.
 
     Args:
         plan: The requested mesh.
