@@ -110,7 +110,7 @@ def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = Fal
 
     Raises:
         NotationError: Two contracts expect the same collectives with different limits.
-        WrongCallError: One of them is no contract.
+        WrongCallError: One of them is not a contract.
     """
     joined = Contract(closed=True, equivalent=equivalent, at_least_ok=at_least_ok)
     for contract in contracts:
