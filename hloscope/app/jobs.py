@@ -95,6 +95,11 @@ class Job:
     checkout: Checkout | None = None
     keeps_program: bool = False
 
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The names that select it: its own, its target's, and that with its slice."""
+        return self.name, self.target.name, f"{self.target.name}@{self.slice}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -137,10 +142,15 @@ def list_jobs(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
             )
     _refuse_twins(jobs)
     for name in names:
-        if not any(name in (job.name, job.target.name) for job in jobs):
-            fix = f"use one of {', '.join(job.name for job in jobs)}"
-            raise ConfigError(f"there is no target {name!r}", where=str(project.path), fix=fix)
-    return tuple(job for job in jobs if not names or job.name in names or job.target.name in names)
+        if not any(name in job.called for job in jobs):
+            own, _, other = name.partition("@")
+            has = ", ".join(job.slice for job in jobs if job.target.name == own and job.slice is not None)
+            raise ConfigError(
+                f"the target {own} has no slice {other!r}",
+                where=str(project.path),
+                fix=f"it has {has}" if has else f"write {own}",
+            )
+    return tuple(job for job in jobs if not names or any(name in job.called for name in names))
 
 
 def make_baseline_path(project: ProjectConfig, name: str) -> Path:

@@ -21,7 +21,16 @@ from hloscope.analysis.totals import GUESS
 from hloscope.base import calls
 from hloscope.base.calls import has_value
 from hloscope.base.documents import read_document
-from hloscope.base.errors import Command, HloscopeError, MeshError, Option, SliceError, TargetError, say
+from hloscope.base.errors import (
+    Command,
+    HloscopeError,
+    MeshError,
+    Option,
+    SliceError,
+    TargetError,
+    make_missing_file_error,
+    say,
+)
 from hloscope.base.outputs import check_hlo_file, write_text
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
@@ -348,7 +357,7 @@ def read_hlo_text(target: str | Path) -> str:
     """
     path, module = split_module(target)
     if not Path(path).exists():
-        raise TargetError(f"there is no file {path}")
+        raise make_missing_file_error(path, is_hlo_target)
     text = read_hlo(path)
     return text if module is None else select_module_text(text, module, name=path)
 

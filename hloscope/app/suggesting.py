@@ -41,7 +41,8 @@ class Searching:
         keep: Names or patterns of arguments whose shardings stay as they are.
         free: Names or patterns of results whose shardings may change.
         fix_mesh: Whether to keep the mesh as it is.
-        candidates: Number of programs to compile, before the best is tried with other device orders and freed results.
+        candidates: Number of programs to compile besides the one as written, before the best is tried with other device
+            orders and freed results.
         seconds: Time limit in seconds; None for no limit.
         seed: Seed of the random sampling.
     """
@@ -89,8 +90,8 @@ def suggest(
         keep: Names, or patterns such as `params*`, of arguments whose shardings stay as they are.
         free: Names or patterns of results that need not keep the sharding that the program requests; `out` means all.
         fix_mesh: Whether to keep the mesh as it is.
-        candidates: Maximum number of programs to compile. The best is then compiled up to four more times, with other
-            device orders and with its result shardings left open.
+        candidates: Maximum number of programs to compile besides the one as written. The best is then compiled up to
+            four more times, with other device orders and with its result shardings left open.
         budget_s: Time limit in seconds, or such as `10m`, after which the search returns what it has found.
         seed: Seed of the random sampling, which is used if there are too many shardings to rank all of them.
         jobs: Maximum number of parallel compiles; by default as many as cores and memory allow.
@@ -308,13 +309,18 @@ def _estimate_search(subject: SearchSubject, searching: Searching) -> str:
     """The estimated time and memory of the search, derived from the program's own compile."""
     from hloscope.compile.client import count_useful_workers
     from hloscope.compile.pool import BYTES_PER_WORKER
+    from hloscope.search.suggesting import MOST_VARIANTS
 
     seconds, workers = subject.captured.compiled.seconds, count_useful_workers()
+    announced = (
+        f"searching: up to {pluralize(searching.candidates, 'compile')} besides the program as written, and then up to "
+        f"{MOST_VARIANTS} variants of the best"
+    )
     if seconds is None:
-        return f"searching: up to {pluralize(searching.candidates, 'compile')}"
-    expected = searching.candidates * seconds / workers
+        return announced
+    expected = (searching.candidates + MOST_VARIANTS) * seconds / workers
     limited = expected if searching.seconds is None else min(expected, searching.seconds)
     return (
-        f"searching: up to {pluralize(searching.candidates, 'compile')} of {format_time(1e6 * seconds)} each, "
-        f"{workers} at once: about {format_time(1e6 * limited)} and {format_bytes(workers * BYTES_PER_WORKER)}"
+        f"{announced}, {format_time(1e6 * seconds)} each, {workers} at once: about {format_time(1e6 * limited)} and "
+        f"{format_bytes(workers * BYTES_PER_WORKER)}"
     )

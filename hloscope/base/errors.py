@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -325,7 +325,7 @@ def _format_for_python(value: Any) -> str:
 
 
 def _format_number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return re.sub(r"e\+0*", "e", f"{value:g}") if isinstance(value, float) else str(value)
 
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -590,6 +590,22 @@ def did_you_mean(
 
     near = get_close_matches(word, list(known), n=most, cutoff=cutoff)
     return f"did you mean {' or '.join(near)}?" if near else otherwise
+
+
+def make_missing_file_error(path: str, is_meant: Callable[[str], bool]) -> TargetError:
+    """The error for a missing file, with the names of files beside it that are near, or the folder that was searched.
+
+    Args:
+        path: The path as the user wrote it.
+        is_meant: Returns whether a file with this name could be meant.
+    """
+    folder, name = os.path.split(path)
+    beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    near = did_you_mean(name, sorted(filter(is_meant, beside)), most=3, cutoff=0.8)
+    if near is not None or os.path.isabs(path):
+        return TargetError(f"there is no file {path}", fix=near or "check the path")
+    where, fix = f"the current folder, {os.getcwd()}", "write the path from there, or the whole one"
+    return TargetError(f"there is no file {path}", where=where, fix=fix)
 
 
 class Helpful:

@@ -47,6 +47,19 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(module, cmd_name.replace("-", "_") if cmd_name in _HOMES else "command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from hloscope.base.errors import did_you_mean
+
+            near = did_you_mean(args[0], _COMMANDS)
+            if near is None:
+                raise
+            raise click.UsageError(f"{error.message} {near.capitalize()}", ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))

@@ -228,7 +228,7 @@ _search_options = combine_options(
         default=40,
         show_default=True,
         metavar="N",
-        help="Programs to compile at most.",
+        help="Programs to compile at most, besides TARGET as it is; then up to 4 variants of the best.",
     ),
     click.option(
         "--budget",

@@ -111,8 +111,8 @@ def run_guarded(run: Callable[[], T], *, debug: bool) -> T:
     try:
         with _repeat_lost_interrupts():
             return run()
-    except HloscopeError as error:
-        _fail(str(error), debug)
+    except HloscopeError as error:  # one of a Python function that the user's code calls has no heading
+        _fail(f"{'' if error.heading else HloscopeError.heading}{error}", debug)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         raise SystemExit(EXIT_INTERRUPTED) from None

@@ -322,7 +322,8 @@ def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     unknown = next((key for key in kwargs if key not in parameters and not takes_any), None)
     if unknown is not None:
-        fix = did_you_mean(unknown, parameters, most=2)
+        has = f"it has {', '.join(parameters)}" if parameters else "it has no parameters"
+        fix = did_you_mean(unknown, parameters, has, most=2)
         raise TargetError(f"{name}{signature} has no parameter {unknown!r}", fix=fix)
     try:
         signature.bind(*args, **kwargs)

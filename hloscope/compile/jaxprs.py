@@ -11,6 +11,13 @@ import jax
 import numpy as np
 
 
+def find_jaxpr(traced: Any) -> Any:
+    """The closed jaxpr of a trace, or of a library's wrapper of one; None without a jaxpr."""
+    while traced is not None and not hasattr(traced, "jaxpr"):
+        traced = getattr(traced, "traced", None)  # flax.nnx.jit wraps JAX's own
+    return None if traced is None else traced.jaxpr
+
+
 def open_jaxpr(program: Any) -> Any:
     """A jaxpr without the constants that it closes over."""
     return getattr(program, "jaxpr", program)
@@ -26,8 +33,12 @@ def walk_equations(jaxpr: Any) -> Iterator[Any]:
 
 def find_inner_jaxprs(eqn: Any) -> list[Any]:
     """The programs inside an operation: the body of a loop, branches, a function that is called."""
-    params = [[param] if not isinstance(param, tuple | list) else param for param in eqn.params.values()]
-    return [open_jaxpr(held) for held in chain(*params) if hasattr(open_jaxpr(held), "eqns")]
+    return [open_jaxpr(held) for held in _list_held(eqn) if hasattr(open_jaxpr(held), "eqns")]
+
+
+def _list_held(eqn: Any) -> Iterator[Any]:
+    """The parameters of an operation, and the members of those that are lists."""
+    return chain(*(param if isinstance(param, tuple | list) else [param] for param in eqn.params.values()))
 
 
 def differs_by_platform(jaxpr: Any, backend: str) -> bool:
@@ -42,21 +53,30 @@ def _find_branch(platform: str, branches: Sequence[Sequence[str] | None]) -> int
 
 
 def find_jaxpr_mesh(jaxpr: Any, devices: Sequence[Any]) -> jax.sharding.Mesh | None:
-    """The mesh that a program's constraints or `shard_map` name; None if none has the right number of devices.
+    """The mesh that a program's constraints, calls and `shard_map`s name.
+
+    None if none has the right number of devices, or if two such meshes have different axes.
 
     Args:
         jaxpr: The program.
         devices: The devices it runs on, in partition order, for a mesh without devices.
     """
-    for eqn in walk_equations(jaxpr):
-        named = (eqn.params.get("mesh"), getattr(eqn.params.get("sharding"), "mesh", None))
-        for mesh in named:
-            if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(devices):
-                return mesh
-            if isinstance(mesh, jax.sharding.AbstractMesh) and mesh.size == len(devices):
-                laid_out = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
-                return jax.sharding.Mesh(laid_out, mesh.axis_names, axis_types=mesh.axis_types)
-    return None
+    named = [mesh for eqn in walk_equations(jaxpr) for mesh in _find_meshes(eqn) if mesh.size == len(devices)]
+    if len({(mesh.axis_names, mesh.axis_sizes) for mesh in named}) != 1:
+        return None
+    own = next((mesh for mesh in named if isinstance(mesh, jax.sharding.Mesh)), None)
+    if own is not None:
+        return own
+    laid_out = np.array(devices, dtype=object).reshape(named[0].axis_sizes)
+    return jax.sharding.Mesh(laid_out, named[0].axis_names, axis_types=named[0].axis_types)
+
+
+def _find_meshes(eqn: Any) -> Iterator[jax.sharding.Mesh | jax.sharding.AbstractMesh]:
+    """The meshes that an operation names, alone or in shardings."""
+    for held in _list_held(eqn):
+        mesh = held.mesh if isinstance(held, jax.sharding.NamedSharding) else held
+        if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+            yield mesh
 
 
 def count_matmul_flops(jaxpr: Any) -> float:

@@ -27,6 +27,7 @@ from hloscope.base.errors import (
     describe_exception,
     did_you_mean,
     find_exception_words,
+    make_missing_file_error,
     say,
 )
 from hloscope.compile.importing import (
@@ -160,10 +161,7 @@ def _find_module_of_file(path: Path, target: str) -> tuple[str, Path]:
     if not path.is_file():
         if path.is_dir():
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn, or one of HLO")
-        files = [file.name for file in path.parent.glob("*.py")]
-        fix = did_you_mean(path.name, files, most=3, cutoff=0.8)
-        place = f"the current folder, {Path.cwd()}" if fix is None and not path.is_absolute() else None
-        raise TargetError(f"there is no file {path}", where=place, fix=fix)
+        raise make_missing_file_error(str(path), lambda name: name.endswith(".py"))
     if path.suffix != ".py":
         raise TargetError(
             f"{target} is neither a Python file nor HLO text",

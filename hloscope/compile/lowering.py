@@ -33,6 +33,7 @@ from hloscope.compile.jax_targets import (
     is_traced_already,
     lower_traced,
 )
+from hloscope.compile.jaxprs import find_jaxpr
 from hloscope.compile.loading import translate_user_errors
 from hloscope.compile.meshes import (
     MeshPlan,
@@ -351,7 +352,7 @@ def lower(
     if facts.processes is not None and find_posed_slice() is None:
         plan.notes.append("only a TPU slice can be shared by several processes: on these devices the program sees one")
     seen = jax_private.read_lowered_facts(made.module)
-    mesh = find_reported_mesh(plan, seen)
+    mesh = find_reported_mesh(plan, seen, find_jaxpr(made.traced))
     plan.notes.extend(check_array_meshes(mesh, list_named_shardings(seen, made.argument_shardings)))
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
     options = {**jax_private.read_own_options(made.module), **facts.compiler_options}

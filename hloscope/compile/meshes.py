@@ -15,6 +15,7 @@ from hloscope.compile.arguments import Call
 from hloscope.compile.devices import find_axis_sizes, make_mesh, make_requested_mesh
 from hloscope.compile.environment import check_device_count, check_mesh_size
 from hloscope.compile.jax_private import LoweredFacts
+from hloscope.compile.jaxprs import find_jaxpr_mesh, open_jaxpr
 from hloscope.compile.multislice import format_axis_sizes
 from hloscope.compile.target import TargetFacts
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
@@ -103,19 +104,26 @@ def choose_slice(plan: MeshPlan, mesh: jax.sharding.Mesh | None, device_count: i
     return chosen, chosen_by
 
 
-def find_reported_mesh(plan: MeshPlan, seen: LoweredFacts) -> jax.sharding.Mesh | None:
+def find_reported_mesh(plan: MeshPlan, seen: LoweredFacts, jaxpr: Any) -> jax.sharding.Mesh | None:
     """The mesh to report: the one that the program's arrays are sharded over, or otherwise the requested one.
 
     If both have the same axes, the program's own is reported, because it was traced with that one's axis types.
-    A mesh without devices is the program's own if there is no other.
+    A mesh without devices is the program's own if there is no other, and so is one that only its operations name.
+
+    Args:
+        plan: The requested mesh.
+        seen: The lowered program.
+        jaxpr: Its operations; None if they are unknown.
     """
     shardings = (*seen.in_shardings, *seen.out_shardings)
     meshes = [getattr(sharding, "mesh", None) for sharding in shardings]
     meshes.append(jax.sharding.get_mesh())
     fitting = (mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size == seen.device_count > 1)
     own = next(fitting, None)
+    abstract = find_abstract_mesh(shardings)
+    if own is None and abstract is None and jaxpr is not None:
+        own = find_jaxpr_mesh(open_jaxpr(jaxpr), seen.devices)
     if own is None:
-        abstract = find_abstract_mesh(shardings)
         return plan.mesh if plan.mesh is not None or abstract is None else make_concrete_mesh(abstract)
     if plan.mesh is not None and find_axis_sizes(own) != find_axis_sizes(plan.mesh):
         plan.notes.append(

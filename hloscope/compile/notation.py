@@ -468,7 +468,7 @@ def _parse_axis_type(word: str, position: int, source: Source) -> _AxisTypeName:
     raise source.error(
         f'unknown axis type "{word}"',
         position,
-        fix=did_you_mean(word.lower(), _AXIS_TYPES, "use auto, explicit or manual"),
+        fix=did_you_mean(word.lower(), _AXIS_TYPES, "use auto, explicit, or X=explicit,Y=auto"),
     )
 
 

@@ -320,19 +320,24 @@ def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
         NotationError: One of them is not valid, or empty.
     """
     example = 'kernel_costs={"splash": (7e11, 2e8)}'
-    texts = () if isinstance(value, Mapping) else calls.texts("kernel_costs", value, example=example)
-    pairs = value.items() if isinstance(value, Mapping) else [text.partition("=")[::2] for text in texts]
+    table = isinstance(value, Mapping)
+    texts = () if table else calls.texts("kernel_costs", value, example=example)
+    given = (
+        [(calls.format_value({name: cost}), name, cost) for name, cost in value.items()]
+        if table
+        else [(text, *text.partition("=")[::2]) for text in texts]
+    )
     found = {}
-    for name, cost in pairs:
+    for shown, name, cost in given:
         try:
             flops, moved_bytes = (float(part) for part in (cost.split(",") if isinstance(cost, str) else cost))
         except (TypeError, ValueError):
             flops = moved_bytes = 0.0
         if not name or not math.isfinite(flops + moved_bytes) or min(flops, moved_bytes) < 0 or not flops + moved_bytes:
             raise NotationError(
-                f"{name}={cost if isinstance(cost, str) else calls.format_value(cost)} is not the cost of a kernel",
+                f"{shown} is not the cost of a kernel",
                 why="it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM",
-                fix="write NAME=FLOPS,BYTES, such as splash=7e11,2e8",
+                fix=errors.say("write, for example, ", errors.Option("kernel-cost", {"splash": (7e11, 2e8)})),
             )
         found[str(name)] = (flops, moved_bytes)
     return found

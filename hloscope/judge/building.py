@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from functools import partial
+from typing import Concatenate, ParamSpec
 
-from hloscope.base.calls import format_value
-from hloscope.base.errors import NotationError, did_you_mean
+from hloscope.base.calls import format_value, front_door
+from hloscope.base.errors import NotationError, WrongCallError, did_you_mean
 from hloscope.judge.model import (
     BYTE_UNITS,
     MILLIONTHS,
@@ -31,10 +32,12 @@ _AXIS = re.compile(r"[^\s\"'(),]+(?::\(\d+\)\d+)?")
 _LISTED_AXIS = re.compile(r"[^\"'(),\n]+(?::\(\d+\)\d+)?")
 """One of several, which may hold blanks: alone, `X Y` is rather a mistake for two axes."""
 
+P = ParamSpec("P")
 Axes = str | tuple[str, ...] | None
 Amount = str | int
 
 
+@front_door
 def collective(
     kind: str,
     axes: Axes = None,
@@ -73,21 +76,30 @@ def collective(
     return _make_contract(clause)
 
 
-def _expect_kind(kind: Kind) -> partial[Contract]:
-    made = partial(collective, kind)
-    made.__doc__ = f"An expected {kind}; the arguments are those of `collective` after `kind`."
-    return made
+def _fix_kind(expect: Callable[Concatenate[str, P], Contract], kind: Kind) -> Callable[P, Contract]:
+    """The function that expects one kind of collective, under the name of that kind."""
+
+    def expected(*args: P.args, **kwargs: P.kwargs) -> Contract:
+        return expect(kind, *args, **kwargs)
+
+    signature = inspect.signature(expect)
+    _, *rest = signature.parameters.values()
+    expected.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+    expected.__name__ = expected.__qualname__ = kind.replace("-", "_")
+    expected.__doc__ = f"An expected {kind}; the arguments are those of `collective` after `kind`."
+    return front_door(expected)
 
 
-all_gather = _expect_kind(Kind.ALL_GATHER)
-all_reduce = _expect_kind(Kind.ALL_REDUCE)
-reduce_scatter = _expect_kind(Kind.REDUCE_SCATTER)
-all_to_all = _expect_kind(Kind.ALL_TO_ALL)
-ragged_all_to_all = _expect_kind(Kind.RAGGED_ALL_TO_ALL)
-collective_permute = _expect_kind(Kind.COLLECTIVE_PERMUTE)
-collective_broadcast = _expect_kind(Kind.COLLECTIVE_BROADCAST)
+all_gather = _fix_kind(collective, Kind.ALL_GATHER)
+all_reduce = _fix_kind(collective, Kind.ALL_REDUCE)
+reduce_scatter = _fix_kind(collective, Kind.REDUCE_SCATTER)
+all_to_all = _fix_kind(collective, Kind.ALL_TO_ALL)
+ragged_all_to_all = _fix_kind(collective, Kind.RAGGED_ALL_TO_ALL)
+collective_permute = _fix_kind(collective, Kind.COLLECTIVE_PERMUTE)
+collective_broadcast = _fix_kind(collective, Kind.COLLECTIVE_BROADCAST)
 
 
+@front_door
 def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = False) -> Contract:
     """Combines contracts, and forbids all collectives that they do not expect.
 
@@ -98,18 +110,26 @@ def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = Fal
 
     Raises:
         NotationError: Two contracts expect the same collectives with different limits.
+        WrongCallError: One of them is not a contract.
     """
     joined = Contract(closed=True, equivalent=equivalent, at_least_ok=at_least_ok)
     for contract in contracts:
+        if not isinstance(contract, Contract):
+            raise WrongCallError(
+                f"only takes contracts, not {format_value(contract)}",
+                fix='write only(all_reduce("X"), hbm(max="14 GiB"))',
+            )
         joined &= contract
     return joined
 
 
+@front_door
 def none() -> Contract:
     """Forbids all collectives."""
     return Contract(closed=True)
 
 
+@front_door
 def no(
     kind: str, axes: Axes = None, *, by: str | None = None, source: str | None = None, link: str | None = None
 ) -> Contract:
@@ -128,6 +148,7 @@ def no(
     return _make_contract(Ban(selector=selector(kind, axes, source, link, by=by)))
 
 
+@front_door
 def at_most(
     *,
     wire_bytes: Amount | None = None,
@@ -157,16 +178,19 @@ def at_most(
     return Contract(clauses=tuple(clauses))
 
 
+@front_door
 def hbm(*, max: Amount) -> Contract:
     """Limits the peak memory of one device: `hbm <= 14GiB`."""
     return _make_limit(Quantity.HBM, "hbm", max, BYTE_UNITS)
 
 
+@front_door
 def time(*, max: str) -> Contract:
     """Limits the predicted step time: `time <= 1.2ms`."""
     return _make_limit(Quantity.TIME, "time", max, NANOSECONDS)
 
 
+@front_door
 def exposed(*, max: str) -> Contract:
     """Limits the exposed communication time of a step, or its share: `exposed <= 5%`."""
     if isinstance(max, str) and max.rstrip().endswith("%"):
@@ -177,6 +201,7 @@ def exposed(*, max: str) -> Contract:
     return _make_limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
 
 
+@front_door
 def trips(source: str, count: int) -> Contract:
     """States the trip count of a loop: `trips "moe.py:40" = 16`."""
     return _make_contract(Trips(source=_check_place(source), count=_check_count("trips", count, least=1)))

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from hloscope.analysis.provenance import frame_path, split_place
+from hloscope.base.calls import front_door
 from hloscope.base.errors import NotationError, did_you_mean, format_excerpt
 from hloscope.model import Collective, SourceFrame
 from hloscope.model.vocabulary import REDUCING, REDUCTION_OPCODES, Kind, Link
@@ -285,16 +286,10 @@ class Contract:
                 raise _make_repeated_error(clause)
             said.add(about)
 
+    @front_door
     def __and__(self, other: Contract) -> Contract:
         """Combines both contracts."""
-        if not isinstance(other, Contract):
-            return NotImplemented
-        return Contract(
-            clauses=(*self.clauses, *other.clauses),
-            closed=self.closed or other.closed,
-            equivalent=self.equivalent or other.equivalent,
-            at_least_ok=self.at_least_ok or other.at_least_ok,
-        )
+        return join_contracts(self, other) if isinstance(other, Contract) else NotImplemented
 
     def __str__(self) -> str:
         return format_contract(self)
@@ -318,6 +313,20 @@ class Contract:
         """True if it has clauses on collectives, and not only on memory and time."""
         moves = any(limit.quantity in MOVED for limit in self.all_of(Limit))
         return bool(self.closed or moves or self.all_of(Expectation) or self.all_of(Ban))
+
+
+def join_contracts(first: Contract, second: Contract) -> Contract:
+    """A contract with the clauses and the flags of two.
+
+    Raises:
+        NotationError: They contradict each other.
+    """
+    return Contract(
+        clauses=(*first.clauses, *second.clauses),
+        closed=first.closed or second.closed,
+        equivalent=first.equivalent or second.equivalent,
+        at_least_ok=first.at_least_ok or second.at_least_ok,
+    )
 
 
 def _make_repeated_error(clause: Expectation | Trips) -> NotationError:

@@ -29,6 +29,7 @@ from hloscope.judge.model import (
     Selector,
     Trips,
     Units,
+    join_contracts,
     parse_amount,
 )
 from hloscope.model.vocabulary import Kind, Link
@@ -97,7 +98,7 @@ def read_contract(value: object, *, where: str = "contract") -> Contract:
             )
         entry = f"{where}, entry {index}"
         try:
-            joined &= parse_contract(line, where=entry)
+            joined = join_contracts(joined, parse_contract(line, where=entry))
         except NotationError as error:
             error.where = error.where or entry
             raise
@@ -122,7 +123,7 @@ def parse_contract(text: str, *, where: str = "contract") -> Contract:
         raise NotationError("an empty contract", where=where, fix="write, for example, all-reduce@Y <= 32KiB x2")
     for clause in clauses:
         if isinstance(clause, Token):
-            contract &= _FLAGS[clause.type]
+            contract = join_contracts(contract, _FLAGS[clause.type])
         else:
             contract = _join(contract, clause, source)
     none = next((clause for clause in clauses if isinstance(clause, Token) and clause.type == "NONE"), None)
@@ -148,7 +149,7 @@ def parse_selector(text: str, *, where: str) -> Selector:
 def _join(contract: Contract, tree: Tree[Token], source: _ContractSource) -> Contract:
     clause = _CLAUSES[tree.data](tree, source)
     try:
-        return contract & Contract(clauses=(clause,))
+        return join_contracts(contract, Contract(clauses=(clause,)))
     except NotationError as error:
         raise source.error(error.what, _find_clause_start(tree), why=error.why, fix=error.fix) from None
 

@@ -411,7 +411,7 @@ class Suggestions(Shown):
         freed: Results that are held to the sharding that the program requests.
         space: Size of the search space.
         ranked: Number of candidates ranked with Shardy.
-        compiled: Number of candidates compiled.
+        compiled: Number of programs compiled, the one as written included.
         failed: Number of candidates that failed to compile.
         failures: Their numbers by the reason, most frequent first.
         refused: Number of candidates left out because they were priced below the chips' peak, which means that the

@@ -19,6 +19,7 @@ _MOST_OF_DATA = 3
 _MOST_OF_WEIGHTS = 5
 _MOST, _LEAST = 1500, 6
 _DOT = "stablehlo.dot_general"
+_PRODUCTS = (_DOT, "stablehlo.convolution")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +69,29 @@ class Recipes:
 
     @cached_property
     def _batch(self) -> DimensionClass | None:
-        """The leading dimension of tokens; without tokens, of a stateful step's inputs; otherwise of results."""
+        """The leading dimension of tokens; without tokens, of a stateful step's inputs; otherwise what is kept."""
         parts = [part for part in self._space.parts if not part.is_result]
         tokens = [part for part in parts if part.is_integer]
         fed = [part for part in parts if not part.is_state] if any(part.is_state for part in parts) else []
         for part in (*tokens, *fed[:1]):
             return part.classes[0]
-        return self._batch_of_first(parts)
+        return self._find_kept(parts)
 
-    def _batch_of_first(self, parts: Sequence[ArrayGroup]) -> DimensionClass | None:
-        """The first dimension of a result that is also one of an argument, and that no operation sums over."""
+    def _find_kept(self, parts: Sequence[ArrayGroup]) -> DimensionClass | None:
+        """The dimension of arguments and results that no operation sums over and most results of matmuls have.
+
+        A chain of matmuls keeps the batch from one to the next, and a dimension of a weight only where it ends; of
+        several, the leading one of the results counts. Gradients keep all dimensions but the batch.
+        """
         dimensions, results = self._space.dimensions, self._space.leaves.results
         shown = [found for leaf in results if leaf.value is not None for found in dimensions.of(leaf.value.index)]
-        for part in parts:
-            for found in part.classes:
-                if found in shown and not dimensions.is_contracted(found):
-                    return found
-        return parts[0].classes[0] if parts and parts[0].classes else None
+        given = {found for part in parts for found in part.classes}
+        kept = [found for found in shown if found in given and not dimensions.is_contracted(found)]
+        if kept:
+            products = [dimensions.of(op.results[0]) for op in self._space.graph.module.ops if op.kind in _PRODUCTS]
+            return max(kept, key=lambda found: sum(found in product for product in products))
+        leading = [part.classes[0] for part in parts if part.classes]
+        return next((found for found in leading if found not in shown), leading[0] if leading else None)
 
     def _ranked(self, *, of_data: bool) -> list[DimensionClass]:
         """Classes of dimensions by the bytes of their arrays, with those of leading data dimensions first."""

@@ -226,12 +226,16 @@ _LITTLE = 0.05
 """The share of the step below which waiting for others makes another order of the devices useless."""
 
 
+MOST_VARIANTS = 4
+"""Of the best points, compiled in the end: two other orders of devices, and two with free results."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """The budget of a search.
 
     Attributes:
-        candidates: Number of programs to compile, not counting the program as written.
+        candidates: Number of programs to compile, not counting the program as written and variants of the best.
         seconds: Time limit in seconds; None for no limit.
         seed: Seed of the random sampling, which is used if there are too many points to rank.
     """

@@ -20,7 +20,7 @@ from hloscope.base.store import open_default_store
 from hloscope.base.units import sum_known
 from hloscope.compile import devices, jax_private
 from hloscope.compile.arguments import KEY_IMPLEMENTATIONS, build_call
-from hloscope.compile.jaxprs import differs_by_platform
+from hloscope.compile.jaxprs import differs_by_platform, find_jaxpr
 from hloscope.compile.lowering import Lowered, lower
 from hloscope.compile.meshes import MeshPlan, find_axis_types, make_mesh_plan
 from hloscope.compile.target import TargetFacts
@@ -109,7 +109,7 @@ def prepare_program(function: Function, facts: TargetFacts, name: str) -> Prepar
     seen = program.seen
     compiled = program.module.compile()
     text, hlo = program.module.as_text(), compiled.as_text()
-    traced = _find_jaxpr(program.traced)
+    traced = find_jaxpr(program.traced)
     memory_bytes = _find_memory_of_one_device(compiled)
     return Prepared(
         function=function,
@@ -283,12 +283,6 @@ def find_sharding(program: Prepared, position: int) -> jax.sharding.Sharding | N
     kept = program.seen.kept
     sharding = program.seen.in_shardings[kept.index(position)] if position in kept else None
     return sharding if isinstance(sharding, jax.sharding.Sharding) else None
-
-
-def _find_jaxpr(traced: Any) -> ClosedJaxpr | None:
-    while traced is not None and not hasattr(traced, "jaxpr"):
-        traced = getattr(traced, "traced", None)  # flax.nnx.jit wraps JAX's own
-    return None if traced is None else traced.jaxpr
 
 
 def make_key(aval: Any, seed: int, position: int) -> Any:

@@ -172,7 +172,7 @@ def _find_places(collectives: Collectives, named: str) -> Collection[int]:
         return (names.index(wanted) + 1,)
     if wanted.isdigit() and 0 < int(wanted) <= len(names):
         return (int(wanted),)
-    if _is_selector(wanted):
+    if "@" in wanted or _is_selector(wanted):
         selected = {(collective.computation, collective.name) for collective in collectives.selected(wanted)}
         places = enumerate(((collective.computation, collective.name) for collective in collectives), start=1)
         numbers = [number for number, place in places if place in selected]
@@ -180,7 +180,7 @@ def _find_places(collectives: Collectives, named: str) -> Collection[int]:
             return numbers
     shown = ", ".join(f"%{name}" for name in names[:_NAMED])
     more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    near = did_you_mean(wanted, names)
+    near = did_you_mean(wanted, dict.fromkeys([*names, *(collective.kind for collective in collectives)]))
     first = f"{near} Otherwise, " if near else ""
     how = say(
         first,

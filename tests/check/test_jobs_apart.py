@@ -58,9 +58,20 @@ def test_one_slice_of_several_can_be_named(says, tmp_path):
     assert named("a") == named("a", "a@v6e:2x4") == ["a@v5e:2x4", "a@v6e:2x4"]
     with pytest.raises(ConfigError) as caught:
         named("b", "a@v5p:2x2x2")
-    assert "'a@v5p:2x2x2'" in caught.value.what
-    assert "b, a@v5e:2x4, a@v6e:2x4" in caught.value.fix
+    assert "'v5p:2x2x2'" in caught.value.what
+    assert caught.value.fix == "it has v5e:2x4, v6e:2x4"
     says(caught)
+
+
+def test_the_only_slice_of_a_target_can_be_named(says, tmp_path):
+    one = '[targets.a]\nfunction = "m.py:f"\nslice = "v5e:2x4"\n[targets.b]\nfunction = "m.py:f"\n'
+    config = read_project(project(tmp_path, one))
+    assert [job.name for job in list_jobs(config, ["a@v5e:2x4"])] == ["a"]
+    for wrong, fix in (("a@v5p:2x2x2", "it has v5e:2x4"), ("nope", "the targets are a, b")):
+        with pytest.raises(ConfigError) as caught:
+            list_jobs(config, [wrong])
+        assert caught.value.fix == fix
+        says(caught, wrong)
 
 
 @pytest.mark.tpu_compiler

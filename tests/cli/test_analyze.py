@@ -306,6 +306,9 @@ BAD_INPUT = [
     ([f"{M}:matmul", "--compiler-option", "x"], "x"),
     ([f"{M}:matmul", "--arg", "z=bf16[8]"], "z"),
     ([f"{M}:matmul", "--arg", "{'w': bf16[8]}"], "{'w': bf16[8]}"),
+    ([f"{M}:matmul", "--static", "nope=5"], "nope"),
+    ([f"{M}:matmul", "--axis-types", "foo"], "foo"),
+    ([f"{M}:matmul", "--kernel-cost", "foo"], "error: foo is"),
 ]
 
 
@@ -335,6 +338,19 @@ def test_a_format_that_there_is_not():
     done = hloscope("analyze", f"{M}:matmul", "--format", "xml")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Usage: hloscope analyze [OPTIONS] TARGET\n")
+
+
+def test_a_misspelled_command_gets_a_suggestion():
+    near, far = hloscope_one_by_one([["analyse", M], ["xyzzy", M]])
+    assert (near.returncode, far.returncode) == (2, 2)
+    assert near.stderr.endswith("No such command 'analyse'. Did you mean analyze?\n")
+    assert far.stderr.endswith("No such command 'xyzzy'.\n")
+
+
+def test_the_error_of_a_python_function_that_user_code_calls_has_the_heading(tmp_path):
+    (tmp_path / "wrong.py").write_text("import hloscope\n\nf = hloscope.target(mehs={'X': 8})(abs)\n")
+    done = hloscope("analyze", "wrong.py:f", cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[0][:13]) == (2, "error: target")
 
 
 def test_errors_in_user_code_show_the_users_line(says, tmp_path):
@@ -431,9 +447,7 @@ def test_debug_shows_the_traceback(tmp_path):
     done = hloscope("analyze", "nothing.hlo", "--debug", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("Traceback (most recent call last):\n")
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: ")
-    assert last.endswith("nothing.hlo")
+    assert "\nerror: there is no file nothing.hlo\n" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(hlo_file):

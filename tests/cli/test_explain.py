@@ -17,6 +17,12 @@ CAPTURED = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
 pytestmark = pytest.mark.usefixtures("cached")
 
 
+def test_a_misspelled_kind_is_told(says):
+    done = hloscope("explain", CAPTURED, "all-gathr@X")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean all-gather?" in says(done.stderr)
+
+
 @pytest.mark.tpu_compiler
 def test_the_whole_chain_as_text(says):
     done = hloscope("explain", MATMUL, "1", "--no-try")

@@ -106,6 +106,12 @@ def test_a_cost_that_says_nothing_is_refused_in_python(says, costs):
     says(caught)
 
 
+def test_a_wrong_cost_in_python_is_answered_in_python(folder):
+    with pytest.raises(NotationError) as caught:
+        hloscope.analyze(folder / "step.hlo", kernel_costs={"foo": 3})
+    assert 'kernel_costs={"splash": (7e11, 2e8)}' in caught.value.fix
+
+
 def test_facts_of_a_function_are_joined():
     @hloscope.target(kernel_costs={"splash": (1.0, 2.0), "paged": (3.0, 4.0)})
     def step(x):

@@ -37,6 +37,26 @@ def test_the_mesh_of_the_arguments_is_made_current_where_it_is_needed(says, comp
     assert "jax.set_mesh" in says(note)
 
 
+@pytest.mark.parametrize(
+    ("target", "axes"),
+    [
+        ("shard_mapped_inside", {"X": 8}),
+        ("constrained_inside", {"X": 4, "Y": 2}),
+        ("called_inside", {"X": 8}),
+        ("on_two_meshes", None),
+    ],
+)
+def test_a_mesh_that_only_the_operations_name_is_the_programs(compiled, target, axes):
+    mesh = compiled(f"meshes_of_users.py:{target}").mesh
+    assert (mesh and dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))) == axes
+
+
+def test_a_mesh_that_only_the_operations_name_takes_the_place_of_another(says, compiled):
+    capture = compiled("meshes_of_users.py:shard_mapped_inside", mesh=OUTSIDE)
+    assert (capture.mesh.axis_names, capture.mesh.axis_sizes) == (("X",), (8,))
+    assert "is not used" in says(capture.notes[-1])
+
+
 @pytest.mark.smoke
 def test_a_function_jitted_by_nnx(compiled):
     capture = compiled("meshes_of_users.py:nnx_jitted", mesh=OUTSIDE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.base.errors import NotationError
+from hloscope.base.errors import NotationError, WrongCallError
 from hloscope.contracts import (
     Contract,
     all_gather,
@@ -304,3 +304,32 @@ def test_any_text_is_a_contract_or_a_notation_error(text):
         assert told.excerpt is None or "^" in told.excerpt
     else:
         assert parse_contract(str(contract)) == contract
+
+
+@pytest.mark.parametrize(
+    ("call", "refused"),
+    [
+        (lambda: all_reduce("X", max_bytes="1 foo"), NotationError),
+        (lambda: all_reduce("X", by="sum"), NotationError),
+        (lambda: all_reduce("X", count=-1), NotationError),
+        (lambda: all_reduce(5), NotationError),
+        (lambda: hbm(max="x"), NotationError),
+        (lambda: all_reduce("X") & all_reduce("X", count=2), NotationError),
+        (lambda: all_reduce("X", max_byte="1KiB"), WrongCallError),
+        (lambda: hbm(maxx=1), WrongCallError),
+        (hbm, WrongCallError),
+        (lambda: only(3), WrongCallError),
+    ],
+)
+def test_a_wrong_call_is_refused_in_the_words_of_python(says, call, refused):
+    with pytest.raises(refused) as caught:
+        call()
+    assert not str(caught.value).startswith("error: ")
+    assert type(caught.value).__mro__.index(refused) <= 1
+    says(caught)
+
+
+def test_contradicting_lines_are_refused_in_the_words_of_the_command_line():
+    with pytest.raises(NotationError, match=r"^error: ") as caught:
+        read_contract(["all-reduce@X", "all-reduce@X x2"])
+    assert caught.value.where == "contract, entry 2"

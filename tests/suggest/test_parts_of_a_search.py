@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import log
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import shardable
@@ -113,6 +115,37 @@ def test_the_ways_that_people_name_are_among_the_recipes(function):
         found.setdefault(recipe.name, []).append(specs)
     for name, expected in RECIPES[function].items():
         assert any(expected.items() <= specs.items() for specs in found[name]), (name, found.get(name))
+
+
+def parallel(function, *order):
+    """A function of `x`, `up` and `down`, as most write it, whose arguments come in some order."""
+    types = {"x": "bf16[256@data,512]", "up": "bf16[512,1024@model]", "down": "bf16[1024@model,512]"}
+
+    def ordered(*arrays):
+        return function(**dict(zip(order, arrays, strict=True)))
+
+    args = tuple(types[name] for name in order)
+    return hloscope.target(mesh={"data": 4, "model": 2}, slice="v5e:2x4", args=args)(ordered)
+
+
+def forward(x, up, down):
+    return jax.nn.relu(x @ up) @ down
+
+
+def differentiate(x, up, down):
+    return jax.grad(lambda up, down: (forward(x, up, down) ** 2).sum(), (0, 1))(up, down)
+
+
+def scale_first(x, up, down):
+    return forward(x, up * 2, jnp.tanh(down.astype(jnp.float32) * 2).astype(x.dtype))
+
+
+@pytest.mark.parametrize("function", [forward, differentiate, scale_first])
+@pytest.mark.parametrize("order", [*permutations(["x", "up", "down"])], ids=" ".join)
+def test_the_order_of_arguments_does_not_decide_what_is_data(function, order):
+    space = space_of(parallel(function, *order))
+    own = {recipe.point.specs: recipe.name for recipe in reversed([*Recipes(space).all()])}[space.own.specs]
+    assert own == "data parallel over data, tensor parallel over model"
 
 
 def test_a_change_takes_the_states_and_the_results_along():

@@ -18,6 +18,7 @@ import shardable
 import hloscope
 from hloscope.compile.lowering import lower_changed
 from hloscope.compile.target import find_attached_facts
+from hloscope.report.suggestions import describe_effort
 from hloscope.search import suggesting
 
 ROOT = Path(__file__).parent.parent.parent
@@ -119,6 +120,15 @@ def test_compiles_that_fail_are_told_with_their_reasons(monkeypatch):
     assert found.failed > 0
     assert f"failed to compile ({found.failed}): the compiler refuses it" in " ".join(str(found).split())
     assert found.to_dict()["failures"] == found.failures
+
+
+@pytest.mark.usefixtures("cached")
+def test_the_limit_and_the_report_count_the_same():
+    found = hloscope.suggest(shardable.small_ffn, candidates=3, fix_mesh=True)
+    variants = found.compiled + found.failed - 1 - 3
+    assert 0 <= variants <= suggesting.MOST_VARIANTS
+    counted, *_ = describe_effort(found)
+    assert f" {3 + variants} compiled besides the program as written, in " in counted
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hloscope.base.environment import is_library
-from hloscope.base.errors import Either, TargetError, say
+from hloscope.base.errors import Either, TargetError, make_missing_file_error, say
 from hloscope.compile.importing import format_path
 
 RUN_BELOW_BYTES = 64_000_000
@@ -148,7 +148,7 @@ def _find_module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
 
 def _find_file(given: tuple[str, ...], path: Path, rest: tuple[str, ...]) -> Script:
     if not path.exists():
-        raise TargetError(f"there is no file {path}")
+        raise make_missing_file_error(str(path), lambda name: name.endswith(".py"))
     if path.is_dir():
         raise TargetError(f"{path} is a folder", fix=f"name the script in it, such as {path}/train.py")
     if path.suffix not in (".py", ".pyw"):

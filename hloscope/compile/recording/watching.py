@@ -36,7 +36,7 @@ from hloscope.compile import jax_private
 from hloscope.compile.arguments import KEY_IMPLEMENTATIONS
 from hloscope.compile.compiling import PendingCompile, start_compile
 from hloscope.compile.importing import format_path
-from hloscope.compile.jaxprs import count_matmul_flops, differs_by_platform, find_jaxpr_mesh, open_jaxpr
+from hloscope.compile.jaxprs import count_matmul_flops, differs_by_platform, open_jaxpr
 from hloscope.compile.lowering import Lowered, name_arguments_by_nnx_path, use_slice_backend
 from hloscope.compile.meshes import MeshPlan, find_reported_mesh
 from hloscope.compile.notation import find_short_dtype
@@ -464,7 +464,7 @@ class Watch:
             traced=None,
             argument_shardings=shardings,
             seen=seen,
-            mesh=find_reported_mesh(plan, seen) or find_jaxpr_mesh(jaxpr, seen.devices),
+            mesh=find_reported_mesh(plan, seen, jaxpr),
             slice=chosen,
             slice_chosen_by="user",
             layout=layout,

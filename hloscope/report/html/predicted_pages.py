@@ -314,7 +314,7 @@ _WAY_HEADS = ("sharding", "state", "mesh", ">step", ">of the step", ">HBM", ">se
 _SEARCHED = (
     ("assignments of shardings", "space"),
     ("ranked with Shardy, changed constraints and device orders included", "ranked"),
-    ("compiled", "compiled"),
+    ("compiled, the program as written included", "compiled"),
     ("compiles that failed", "failed"),
     ("left out, because their price is below what the chips can do", "refused"),
 )

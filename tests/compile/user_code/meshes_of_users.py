@@ -55,3 +55,37 @@ def hybrid():
 
 def model_over_dcn():
     return gradient(Mesh(mesh_utils.create_hybrid_device_mesh((8, 1), (1, 2), jax.devices()[:16]), ("data", "model")))
+
+
+def inside_alone(make, **shape):
+    """A factory's answer: a function that names a mesh, and arguments that do not."""
+    own = jax.make_mesh(tuple(shape.values()), tuple(shape), axis_types=(jax.sharding.AxisType.Auto,) * len(shape))
+    return jax.jit(make(own)), (jax.ShapeDtypeStruct((64, 128), jnp.float32),)
+
+
+def shard_mapped_inside():
+    def make(mesh):
+        return jax.shard_map(lambda x: jax.lax.psum(x, "X"), mesh=mesh, in_specs=P("X"), out_specs=P())
+
+    return inside_alone(make, X=8)
+
+
+def constrained_inside():
+    return inside_alone(lambda mesh: lambda x: constrain(x * 2, mesh, "X", "Y").sum(), X=4, Y=2)
+
+
+def called_inside():
+    def make(mesh):
+        inner = jax.jit(jnp.tanh, in_shardings=NamedSharding(mesh, P("X")))
+        return lambda x: inner(x * 2).sum()
+
+    return inside_alone(make, X=8)
+
+
+def on_two_meshes():
+    other = jax.make_mesh((8,), ("Z",), axis_types=(jax.sharding.AxisType.Auto,))
+    return inside_alone(lambda mesh: lambda x: constrain(constrain(x, mesh, "X", "Y"), other, "Z"), X=4, Y=2)
+
+
+def constrain(x, mesh, *spec):
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
