@@ -46,6 +46,7 @@ COMMANDS = {
             "memory": "analyze_all(memory)",
             "jobs": "analyze_all(jobs)",
             "save_hlo": "analyze(save_hlo)",
+            "quick": "analyze(stage)",
             "source_root": "analyze(source_root)",
             "select": "analyze(select)",
             "ignore": "analyze(ignore)",
