@@ -164,8 +164,9 @@ def _count_executions(collective: Collective, counts: Mapping[str, Trips]) -> Co
     if not counted:
         return collective
     bound = _KNOWN_NOW.get(collective.executions_bound, collective.executions_bound)
-    executions = collective.executions * prod(counts[loop].count for loop in counted)
-    return replace(collective, executions=executions, executions_bound=bound)
+    times = prod(counts[loop].count for loop in counted)
+    parts = tuple(replace(part, executions=part.executions * times) for part in collective.parts)
+    return replace(collective, executions=collective.executions * times, executions_bound=bound, parts=parts)
 
 
 def leaves_device(collective: Collective) -> bool:
