@@ -186,6 +186,21 @@ def test_the_users_word_for_a_loop_holds_for_the_parts_of_a_collective_across_sl
     assert told.holds is verdict_across_slices("constant(16)", contract).holds  # as in a loop whose trips can be read
 
 
+@pytest.mark.parametrize(
+    ("limit", "holds"),
+    [
+        ("wire <= 98304B/step", True),
+        ("wire <= 98303B/step", False),
+        ("wire over dcn <= 32768B/step", True),
+        ("wire over dcn <= 32767B/step", False),
+    ],
+)
+def test_another_spelling_of_a_collective_across_slices_sends_as_much(limit, holds):
+    halves = "reduce-scatter@(dcn,data); all-gather@(dcn,data); nothing else; equivalent"
+    found = verdict_across_slices("constant(16)", f"{halves}; {limit}")
+    assert found.holds is holds, str(found)
+
+
 def test_a_loop_of_no_trips_moves_nothing():
     never = in_a_loop(start="constant(9)")
     assert verdict(never, "none").holds
