@@ -385,8 +385,9 @@ def to_collectives(
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """The rows of two programs as collectives that run once per step, to be matched.
 
-    What some of them do not record is left out of all, so that it makes no difference. Each text of a line is a column
-    of line 0 there.
+    One of unknown bytes runs as often as it moves arrays: how often says all that is known of how much it moves. What
+    some of them do not record is left out of all, so that it makes no difference. Each text of a line is a column of
+    line 0 there.
 
     Args:
         before: The rows of one program.
@@ -398,6 +399,8 @@ def to_collectives(
         rows = tuple(replace(row, dtype=None) for row in rows)
     if not all(row.reduction_is_known for row in rows):
         rows = tuple(replace(row, reduction=None) for row in rows)
+    if any(row.arrays is None for row in rows):
+        rows = tuple(replace(row, arrays=None) for row in rows)
     numbers: dict[str, int] = {}
     found = tuple(_make_collective(row, numbers, sizes) for row in rows)
     return found[: len(before)], found[len(before) :]
@@ -410,6 +413,7 @@ def _make_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[s
     if place.file is not None:
         frame = SourceFrame(file=place.file, line=place.line or 0, function=place.function, column=column)
     is_group = row.kind is not Kind.COLLECTIVE_PERMUTE and row.axes and set(row.axes) <= sizes.keys()
+    is_known = row.payload_bytes is not None and row.wire_bytes is not None
     return make_document(
         Collective,
         row,
@@ -420,7 +424,7 @@ def _make_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[s
         group_size=prod(sizes[axis] for axis in row.axes or ()) if is_group else None,
         operand_shapes=make_shapes(*(f"{dtype}[]" for dtype in (row.dtype or "").split("+") if dtype)),
         result_shapes=(),
-        executions=1,
+        executions=1 if is_known else row.executions if row.arrays is None else row.arrays,
         executions_bound=row.bound,
         source=() if frame is None else (frame,),
     )

@@ -339,7 +339,8 @@ def _compare_amounts(pair: Pair[BaselineRow]) -> str:
     before, after = (sum_known(row.wire_bytes for row in side) for side in pair)
     bounds = [add_bounds(side) for side in pair]
     if before is None or after is None:
-        return "another amount than before"
+        old, new = (sum(row.executions for row in side) for side in pair)
+        return "another amount than before" + ("" if old == new else f", {old:,} -> {pluralize(new, 'transfer')}")
     if before == after and bounds[0] is not bounds[1]:
         change = bounds[1] + -bounds[0]
         return "an unknown amount" if change is Bound.UNKNOWN else f"{change} as much as before"
