@@ -367,8 +367,13 @@ def format_axes(moved: BaselineRow | Collective) -> str:
 
 
 def add_bounds(rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
-    """The bound of a sum over rows."""
-    return reduce(add, (row.bound for row in rows), Bound.EXACT)
+    """The bound of a sum over rows: at least so much where some are unknown."""
+    return reduce(add, map(_find_amount_bound, rows), Bound.EXACT)
+
+
+def _find_amount_bound(row: BaselineRow | MatmulRow) -> Bound:
+    amount = row.flops if isinstance(row, MatmulRow) else row.wire_bytes
+    return row.bound + (Bound.AT_LEAST if amount is None else Bound.EXACT)
 
 
 def find_row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:

@@ -92,9 +92,10 @@ def make_pricing(baseline: Baseline) -> AxesPricing | None:
 
 
 def _make_sent(name: str, before: Baseline, after: Baseline, is_meant: Callable[[BaselineRow], bool]) -> Figure:
+    """The bytes of rows before and after; unknown ones make what is known a lower bound."""
     sides = [[row for row in side.rows if is_meant(row)] for side in (before, after)]
     bounds = [_find_bound(side, rows) for side, rows in zip((before, after), sides, strict=True)]
-    return _make_bounded(name, "bytes", [sum_known(row.wire_bytes for row in rows) for rows in sides], bounds)
+    return _make_bounded(name, "bytes", [sum(row.wire_bytes or 0 for row in rows) for rows in sides], bounds)
 
 
 def _make_bounded(name: str, unit: str, amounts: Sequence[float | None], bounds: Sequence[Bound]) -> Figure:

@@ -42,3 +42,20 @@ def test_as_many_arrays_of_unknown_bytes_may_be_combined_otherwise():
     together = program(replace(UNREAD_SUM, operand_shapes=make_shapes(*["bf16[2,8192]"] * 3)))
     assert judged(apart, together).judgement is Judgement.SAME
     assert judged(together, apart).judgement is Judgement.SAME
+
+
+def test_bytes_that_are_unknown_do_not_hide_growth_between_slices():
+    unread = replace(UNREAD_SUM, axes=("Y",), link=Link.DCN)
+    between = replace(UNREAD, axes=("Y",), link=Link.DCN, payload_bytes=1000, wire_bytes=1000, source=REDUCE.source)
+    most = replace(GATHER, payload_bytes=9_000_000, wire_bytes=9_000_000)
+    then = program(unread, between, most, time=PRICED)
+    now = program(
+        unread,
+        replace(between, payload_bytes=3000, wire_bytes=3000),
+        replace(most, payload_bytes=5_000_000, wire_bytes=5_000_000),
+        time=replace(PRICED, step_us=0.8 * PRICED.step_us),
+    )
+    found = judged(then, now)
+    assert found.judgement is Judgement.WORSE
+    (sent,) = [figure for figure in found.figures if figure.name == "sent between slices"]
+    assert (sent.before, sent.after, sent.before_bound, sent.after_bound) == (6000, 18000, "at least", "at least")
