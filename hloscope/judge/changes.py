@@ -154,6 +154,13 @@ class Figure:
         """The bound of the difference and of the ratio of both values."""
         return self.after_bound + -self.before_bound
 
+    @property
+    def is_decided(self) -> bool:
+        """True if both values are known so well that the larger one surely is the larger one."""
+        if self.before is None or self.after is None:
+            return False
+        return self.change_bound in (Bound.EXACT, Bound.AT_LEAST if self.after > self.before else Bound.AT_MOST)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Judged(Brief):

@@ -153,24 +153,35 @@ def _describe_most_grown(parts: Mapping[str, Figure], grown: float) -> str:
 def find_slower_step(
     figures: Iterable[Figure], causes: Iterable[Cause], tolerance: AllowedGrowth
 ) -> tuple[Judgement, str] | None:
-    """A step that takes longer, or less long, although nothing else says why."""
+    """A step that takes longer, or less long, although nothing else says why; or of which that is not known."""
+    figures = tuple(figures)
     step = find_figure(figures, STEP)
     if step is None or step.before is None or step.after is None:
         return None
-    change = step.after / step.before - 1 if step.before else 0.0
-    judgement = Judgement.WORSE if change > 0 else Judgement.BETTER
-    explained = any(cause.judgement in (judgement, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes)
-    if abs(change) <= tolerance.step or explained:
+    more_us = step.after - step.before
+    judgement = Judgement.WORSE if more_us > 0 else Judgement.BETTER
+    if abs(more_us) <= tolerance.step * step.before or _is_explained(judgement, causes):
         return None
-    much, amount = ("longer", "more") if change > 0 else ("less", "less")
     before, after = (
         bound.marked(format_time(step_us))
         for step_us, bound in ((step.before, step.before_bound), (step.after, step.after_bound))
     )
-    return judgement, (
-        f"the step takes {format_share(abs(change))} {much}, {before} -> {after}, although it neither moves nor "
-        f"multiplies {amount}"
-    )
+    if not step.is_decided:
+        return Judgement.DIFFERENT, f"whether the step takes longer than before is not known: {before} -> {after}"
+    much, amount = ("longer", "more") if more_us > 0 else ("less", "less")
+    share = f"{format_share(abs(more_us) / step.before)} " if step.before else ""
+    others = [find_figure(figures, name) for name in (SENT, MULTIPLIED)]
+    if all(other is not None and other.change_bound is Bound.EXACT for other in others):
+        although = f"it neither moves nor multiplies {amount}"
+    else:
+        although = f"it is not known to move or multiply {amount}"
+    return judgement, f"the step takes {share}{much}, {before} -> {after}, although {although}"
+
+
+def _is_explained(judgement: Judgement, causes: Iterable[Cause]) -> bool:
+    """True if a change of what moves or multiplies says why a step is judged so."""
+    changes = (cause for cause in causes if cause.key != "memory" and not cause.is_left_open)
+    return any(change.judgement in (judgement, Judgement.DIFFERENT) for change in changes)
 
 
 # ---- what a baseline leaves open

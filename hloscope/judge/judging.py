@@ -616,6 +616,10 @@ def _is_of_arrays(cause: Cause) -> bool:
 
 
 def _judge_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
+    """The judgement by the first figure that tells; a fall that is not sure tells nothing.
+
+    What is not known exactly of transfers has not changed where both sides are as inexact, or it would be a cause.
+    """
     if Judgement.DIFFERENT in kinds or len(kinds) < 2:
         return Judgement.DIFFERENT if Judgement.DIFFERENT in kinds else next(iter(kinds), Judgement.SAME)
     memory = {cause.judgement for cause in causes if cause.key == "memory"}
@@ -626,8 +630,12 @@ def _judge_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Seque
         if figure is None or figure.before is None or figure.after is None:
             continue
         least = 0.0 if figure.unit == "bytes" else _SAME_TIME
-        if abs(figure.after - figure.before) > least * figure.before:
-            return Judgement.WORSE if figure.after > figure.before else Judgement.BETTER
+        if abs(figure.after - figure.before) <= least * figure.before:
+            continue
+        if figure.after > figure.before:
+            return Judgement.WORSE
+        if figure.is_decided or (name != STEP and figure.before_bound is figure.after_bound):
+            return Judgement.BETTER
     return Judgement.WORSE
 
 

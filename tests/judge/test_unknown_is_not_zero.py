@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from contract_examples import GATHER, PRICED, REDUCE, SCATTER, program
+from contract_examples import GATHER, PRICED, REDUCE, program
 
 from hloscope.judge.baselines import make_baseline
 from hloscope.judge.changes import Judgement
 from hloscope.judge.judging import judge, judge_two
 from hloscope.model import make_shapes
-from hloscope.model.vocabulary import Link
+from hloscope.model.vocabulary import Bound, Link
 
 UNREAD = replace(GATHER, payload_bytes=None, wire_bytes=None)
 UNREAD_SUM = replace(REDUCE, payload_bytes=None, wire_bytes=None)
@@ -59,3 +59,58 @@ def test_bytes_that_are_unknown_do_not_hide_growth_between_slices():
     assert found.judgement is Judgement.WORSE
     (sent,) = [figure for figure in found.figures if figure.name == "sent between slices"]
     assert (sent.before, sent.after, sent.before_bound, sent.after_bound) == (6000, 18000, "at least", "at least")
+
+
+# ---- steps that are bounds, or nothing
+
+
+def timed(step_us, bound=Bound.EXACT, *collectives, **facts):
+    """A program whose step takes so long."""
+    return program(*(collectives or (GATHER,)), time=replace(PRICED, step_us=step_us, bound=bound), **facts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "judgement"),
+    [
+        ((100.0, Bound.EXACT), (80.0, Bound.EXACT), "better"),
+        ((100.0, Bound.AT_LEAST), (80.0, Bound.EXACT), "better"),
+        ((100.0, Bound.EXACT), (80.0, Bound.AT_MOST), "better"),
+        ((100.0, Bound.EXACT), (80.0, Bound.AT_LEAST), "different"),
+        ((100.0, Bound.AT_LEAST), (80.0, Bound.AT_LEAST), "different"),
+        ((100.0, Bound.AT_MOST), (80.0, Bound.EXACT), "different"),
+        ((100.0, Bound.UNKNOWN), (80.0, Bound.UNKNOWN), "different"),
+        ((80.0, Bound.EXACT), (100.0, Bound.AT_LEAST), "worse"),
+        ((80.0, Bound.AT_MOST), (100.0, Bound.EXACT), "worse"),
+        ((80.0, Bound.EXACT), (100.0, Bound.AT_MOST), "different"),
+        ((80.0, Bound.AT_LEAST), (82.0, Bound.AT_MOST), "same"),
+    ],
+)
+def test_a_step_that_is_a_bound_is_judged_as_far_as_it_is_known(before, after, judgement):
+    found = judged(timed(*before), timed(*after))
+    assert found.judgement == judgement
+    assert [cause.key for cause in found.causes] == ["step"] * (judgement != "same")
+    words = "whether the step takes longer than before is not known: "
+    assert [cause.message.startswith(words) for cause in found.causes] == [judgement == "different"] * len(found.causes)
+
+
+@pytest.mark.parametrize("bound", [Bound.AT_LEAST, Bound.AT_MOST, Bound.UNKNOWN])
+def test_a_step_that_is_a_bound_does_not_outvote_what_grew(bound):
+    less = replace(REDUCE, payload_bytes=9000, wire_bytes=9000)
+    small = replace(GATHER, executions=1, payload_bytes=1000, wire_bytes=1000)
+    more, rest = replace(small, wire_bytes=5000), replace(less, wire_bytes=8000)
+    assert judged(timed(100.0, bound, small, less), timed(80.0, bound, more, rest)).judgement == "worse"
+    assert judged(timed(100.0, Bound.EXACT, small, less), timed(80.0, Bound.EXACT, more, rest)).judgement == "better"
+    saved = replace(less, wire_bytes=1000)  # by the transfers it is better, whatever else takes time
+    assert judged(timed(100.0, bound, small, less), timed(80.0, bound, more, saved)).judgement == "better"
+
+
+@pytest.mark.parametrize(
+    ("bound", "judgement"), [(Bound.EXACT, "worse"), (Bound.AT_LEAST, "different"), (Bound.AT_MOST, "worse")]
+)
+def test_a_step_that_took_no_time_is_judged(bound, judgement):
+    found = judged(timed(0.0, bound), timed(198.0))
+    assert found.judgement == judgement
+    assert judged(timed(0.0, bound), timed(0.0, bound)).judgement == "same"
+    if bound is Bound.EXACT:
+        (cause,) = found.causes
+        assert cause.message.startswith("the step takes longer, 0 us -> 198 us, although it neither moves nor multiplies")
