@@ -10,10 +10,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hloscope.base.errors import HloscopeError
-from hloscope.base.units import format_bytes, format_share, format_time, sum_known
+from hloscope.base.units import format_bytes, format_share, format_time, pluralize
 from hloscope.cost.collectives import AxesPricing
-from hloscope.judge.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow, add_bounds, format_axes
-from hloscope.judge.changes import REDUCTION, AllowedGrowth, Cause, Figure, Judgement
+from hloscope.judge.baselines import (
+    MEMORY_PARTS,
+    Baseline,
+    BaselineRow,
+    MatmulRow,
+    add_bounds,
+    count_unknown,
+    format_axes,
+)
+from hloscope.judge.changes import REDUCTION, AllowedGrowth, Cause, Figure, Judgement, sum_flops
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound, Link
 from hloscope.tpu.slices import parse_slice
@@ -55,7 +63,7 @@ def make_figures(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator
     if before.matmuls is not None:
         matmuls = [side.matmuls or () for side in (before, after)]
         bounds = [_find_bound(side, rows) for side, rows in zip((before, after), matmuls, strict=True)]
-        yield _make_bounded(MULTIPLIED, "flops", [sum_known(row.flops for row in rows) for rows in matmuls], bounds)
+        yield _make_bounded(MULTIPLIED, "flops", list(map(sum_flops, matmuls)), bounds)
     for name, part in MEMORY_PARTS.items():
         was, now = getattr(before.memory, part), getattr(after.memory, part)
         if was is not None or now is not None:
@@ -235,6 +243,9 @@ def find_caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Ite
         yield "the step is not judged: it is not predicted now"
     elif (words := _describe_other_model(then, now)) is not None:
         yield words
+    unknown = max(count_unknown(side.matmuls or ()) for side in (then, now))
+    if unknown and not then.is_first_version:
+        yield f"the FLOPs of {pluralize(unknown, 'line')} are not judged: they are not known"
     for name in tolerance.memory:
         was, is_now = (getattr(side.memory, MEMORY_PARTS[name]) for side in (then, now))
         if was is None and is_now is not None:
