@@ -22,6 +22,7 @@ from hloscope.base import calls
 from hloscope.base.calls import has_value
 from hloscope.base.documents import read_document
 from hloscope.base.errors import Command, HloscopeError, MeshError, Option, SliceError, TargetError, say
+from hloscope.base.files import is_there
 from hloscope.base.outputs import check_hlo_file, write_text
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
@@ -341,7 +342,7 @@ def read_hlo_text(target: str | Path) -> str:
         HloParseError: No module has that name, or several have.
     """
     path, module = split_module(target)
-    if not Path(path).exists():
+    if not is_there(path):
         raise TargetError(f"there is no file {path}")
     text = read_hlo(path)
     return text if module is None else select_module_text(text, module, name=path)

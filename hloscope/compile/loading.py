@@ -29,6 +29,7 @@ from hloscope.base.errors import (
     find_exception_words,
     say,
 )
+from hloscope.base.files import is_file, is_folder
 from hloscope.compile.importing import (
     IsolatedModules,
     format_path,
@@ -157,10 +158,10 @@ def _check_same_file(module: ModuleType, file: Path) -> ModuleType:
 
 def _find_module_of_file(path: Path, target: str) -> tuple[str, Path]:
     """The dotted name of a Python file and the folder to import it from: the root of its package."""
-    if not path.is_file():
-        if path.is_dir():
+    if not is_file(path):
+        if is_folder(path):
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn, or one of HLO")
-        files = [file.name for file in path.parent.glob("*.py")]
+        files = [file.name for file in path.parent.glob("*.py")] if is_folder(path.parent) else []
         fix = did_you_mean(path.name, files, most=3, cutoff=0.8)
         place = f"the current folder, {Path.cwd()}" if fix is None and not path.is_absolute() else None
         raise TargetError(f"there is no file {path}", where=place, fix=fix)
