@@ -27,7 +27,7 @@ from hloscope.model.collectives import make_shapes
 from hloscope.model.vocabulary import Bound
 
 MATMUL_OPCODES = frozenset({"dot", "convolution"})
-"""What the matrix unit is known to do; its time is predicted from its FLOPs."""
+"""Operations of the matrix unit whose time is predicted from their FLOPs."""
 
 _OTHER_MATMULS = frozenset({"ragged-dot", "scaled-dot"})
 _UNCOUNTED_OPCODES = frozenset({"cholesky", "triangular-solve", "fft"})

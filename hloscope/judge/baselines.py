@@ -193,7 +193,7 @@ class BaselineStep:
         most_us: Where it ends.
         model: The version of the cost model: of another one nothing is compared.
         bound: Whether the prediction is exact, apart from its range, or a bound; unknown where too much of it is of
-            operations of which nobody knows what they do.
+            operations that are not understood.
     """
 
     step_us: float
@@ -610,7 +610,7 @@ def _describe_other(kind: str, other: _Other, names: Sequence[str]) -> str:
     return f"{what} {verb} {new} where {old} {'was' if other.number == 1 else 'were'}"
 
 
-# ---- what is multiplied
+# ---- multiplications whose FLOPs are not known
 
 
 def count_unknown(rows: Iterable[MatmulRow]) -> int:

@@ -442,7 +442,7 @@ def _format_sum_sent(rows: Sequence[BaselineRow]) -> str:
 
 
 def sum_flops(rows: Iterable[MatmulRow]) -> int:
-    """FLOPs of all rows, as far as they are known."""
+    """FLOPs of all rows that are known."""
     return sum(row.flops or 0 for row in rows)
 
 
