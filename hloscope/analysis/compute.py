@@ -6,7 +6,7 @@ Kernels are custom calls in a TPU's own language, written by the user or generat
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
 from math import gcd, prod
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.provenance import find_provenance, find_source_frames, find_users_frame
-from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication
+from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication, multiplies
 from hloscope.analysis.transfers import flatten_arrays
 from hloscope.base.results import group_by
 from hloscope.base.units import count_array_bytes, sum_known
@@ -27,7 +27,11 @@ from hloscope.model.collectives import make_shapes
 from hloscope.model.vocabulary import Bound
 
 MATMUL_OPCODES = frozenset({"dot", "convolution"})
+"""Operations of the matrix unit whose time is predicted from their FLOPs."""
 
+_OTHER_MATMULS = frozenset({"ragged-dot", "scaled-dot"})
+_UNCOUNTED_OPCODES = frozenset({"cholesky", "triangular-solve", "fft"})
+"""Work that XLA turns into matmuls, of a number that the text does not say."""
 
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
@@ -50,13 +54,26 @@ class ConvolutionWindow(NamedTuple):
 
 
 def find_matmuls(graph: HloGraph) -> tuple[Matmuls, ...]:
-    """The matmuls and convolutions that ENTRY reaches, merged by line and type, most operations first."""
-    multiplying = graph.module.with_opcodes(MATMUL_OPCODES)
+    """The matmuls and convolutions that ENTRY reaches, merged by line and type, most operations first.
+
+    What multiplies an unknown number of times, such as a factorization, has entries of its own.
+    """
+    multiplying = [each for each in graph.module.with_opcodes(_MULTIPLYING) if _is_multiplying(each)]
     contexts = count_executions(graph, {each.computation.name for each in multiplying}).contexts
     reached = ((each, find_source_frames(each)) for each in multiplying if contexts.get(each.computation.name))
-    found = group_by(reached, lambda pair: (find_users_frame(pair[1]), _find_type(pair[0])))
-    made = [_merge_matmuls(dtype, alike, contexts) for (_, dtype), alike in found.items()]
+    found = group_by(
+        reached, lambda pair: (find_users_frame(pair[1]), _find_type(pair[0]), count_flops(pair[0]) is None)
+    )
+    made = [_merge_matmuls(dtype, alike, contexts) for (_, dtype, _), alike in found.items()]
     return tuple(sorted(made, key=lambda matmuls: (matmuls.flops is not None, -(matmuls.flops or 0))))
+
+
+_MULTIPLYING = MATMUL_OPCODES | _OTHER_MATMULS | _UNCOUNTED_OPCODES | CUSTOM_CALLS
+
+
+def _is_multiplying(instruction: HloInstruction) -> bool:
+    """True for matmuls, convolutions and factorizations; kernels are found by `find_kernels`."""
+    return instruction.opcode not in CUSTOM_CALLS or multiplies(instruction.custom_call_target or "")
 
 
 def _merge_matmuls(
@@ -71,9 +88,14 @@ def _merge_matmuls(
         dtype=dtype,
         executions=sum(times),
         flops=sum_known(None if each is None else each * count for each, count in flops),
-        bound=reduce(add, bounds, Bound.EXACT),
+        bound=reduce(add, bounds, _find_flops_bound(each for each, _ in alike)),
         source=alike[0][1],
     )
+
+
+def _find_flops_bound(instructions: Iterable[HloInstruction]) -> Bound:
+    """The bound of `count_flops`: rows of a ragged product that belong to no group are not multiplied."""
+    return Bound.AT_MOST if any(each.opcode == "ragged-dot" for each in instructions) else Bound.EXACT
 
 
 def _find_type(instruction: HloInstruction) -> str:
@@ -83,7 +105,9 @@ def _find_type(instruction: HloInstruction) -> str:
 
 
 def count_flops(instruction: HloInstruction) -> int | None:
-    """FLOPs of a `dot` or `convolution`, counting a multiply-add as two; None if its text does not determine them.
+    """FLOPs of a matmul or convolution, counting a multiply-add as two; None if its text does not determine them.
+
+    Those of a `ragged-dot`, which multiplies each row with the matrix of its group, are an upper bound.
 
     Source: `HloCostAnalysis::HandleDot` and `HandleConvolution` in xla/service/hlo_cost_analysis.cc: positions of the
         window that fall on padding or on holes of a dilated operand are not counted.
@@ -93,15 +117,29 @@ def count_flops(instruction: HloInstruction) -> int | None:
         return None
     left, right = operands[0].shape.dimensions, operands[1].shape.dimensions
     result = instruction.shape.dimensions
-    if instruction.opcode == "dot":
+    if instruction.opcode == "dot" or instruction.opcode in _OTHER_MATMULS:
         contracted = parse_integers(instruction.attributes.get("lhs_contracting_dims", ""))
         if not all(axis < len(left) for axis in contracted):
             return None
-        return 2 * prod(result) * prod(left[axis] for axis in contracted)
+        if instruction.opcode != "dot" and (not contracted or len(operands) < _OPERANDS[instruction.opcode]):
+            return None
+        return 2 * prod(result[_count_groups(instruction, contracted) :]) * prod(left[axis] for axis in contracted)
+    if instruction.opcode != "convolution":
+        return None
     labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
     if labels is None or [len(part) for part in labels.groups()] != [len(left), len(right), len(result)]:
         return None
     return _count_convolution_flops(labels.groups(), (left, right, result), instruction.attributes)
+
+
+_OPERANDS = {"ragged-dot": 3, "scaled-dot": 4}
+"""Both factors, and the sizes of the groups or the scales."""
+
+
+def _count_groups(instruction: HloInstruction, contracted: Sequence[int]) -> int:
+    """The number of leading axes of a result that number groups, each of which contracts its own part of the array."""
+    ragged = parse_integers(instruction.attributes.get("lhs_ragged_dims", ""))
+    return 1 if instruction.opcode == "ragged-dot" and {*ragged} & {*contracted} else 0
 
 
 def parse_integers(text: str) -> tuple[int, ...]:

@@ -516,6 +516,15 @@ Source: `kGemmCallTarget`, `kCudnnConvForwardCallTarget` and their neighbors in 
 `jax/_src/callback.py`, `jax/_src/lax/linalg.py` and `jaxlib/*_kernels`.
 """
 
+_MULTIPLYING = re.compile(
+    r"Cholesky|Eigh(Tpu)?|LuDecomposition(Block)?|ProductOfElementaryHouseholderReflectors|Qr(DecompositionBlock)?"
+    r"|InvertDiagBlocks(Lower|Upper)Triangular|tridiagonal_solve_perturbed_ffi|(cu|hip)_cholesky_update_ffi"
+    r"|__op\$block_scaled_dot|triton_kernel_call|lapack_\w+|(cu|hip|roc)(blas|solver|sparse|fft|dnn)\w*"
+    r"|__(cublas|cudnn|hipblas\w*|cusolver|onednn)\$.+|__triton\w*(\$.+)?|__gpu\$xla\.gpu\.triton"
+    r"|(cpu|cu|hip)_csr_sparse_dense\w*"
+)
+"""Those of the above that may do matmuls."""
+
 _ASYNCHRONOUS = frozenset({"AsyncCollectiveStart", "AsyncCollectiveDone"})
 """Marks around a collective, which is printed next to them and counted itself."""
 
@@ -529,6 +538,11 @@ _TELLING_PARTS = re.compile(
     r"|all.?reduce|all.?gather|reduce.?scatter|all.?to.?all",
     re.IGNORECASE,
 )
+
+
+def multiplies(target: str) -> bool:
+    """Returns whether a custom call does matmuls of which the text does not say how many, by the name of its target."""
+    return _MULTIPLYING.fullmatch(target) is not None
 
 
 @cache

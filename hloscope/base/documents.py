@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
+from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from hloscope.base.errors import Either, HloscopeError, Message, say
@@ -177,7 +178,7 @@ def read_document(kind: type[_Document], found: object, *, name: str, key: str, 
         command: The command that makes one.
 
     Raises:
-        HloscopeError: It is not such a document, or has another schema.
+        HloscopeError: It is not such a document, has another schema, or has numbers that are not finite.
     """
     import msgspec
 
@@ -194,6 +195,9 @@ def read_document(kind: type[_Document], found: object, *, name: str, key: str, 
             f"{name} is a report of schema {found.get('schema')}, but this hloscope reads schema {SCHEMA}",
             fix="create it again with this version",
         )
+    for place, number in _find_infinite(found):
+        why = f"`{place}` is {number}, and the numbers of a report are finite"
+        raise HloscopeError(f"{name} is not a complete report of hloscope", why=why)
     try:
         layout = _find_layout(kind)  # type: ignore[arg-type]
         whole = found if layout is None else _TableRows(found).whole(found, layout)
@@ -201,6 +205,29 @@ def read_document(kind: type[_Document], found: object, *, name: str, key: str, 
     except (msgspec.ValidationError, _NoRowError) as error:
         why = _TWO_PLACES.sub(r" - at `\g<outer>\g<inner>`", str(error))
         raise HloscopeError(f"{name} is not a complete report of hloscope", why=why) from None
+
+
+def _find_infinite(document: object) -> Iterator[tuple[str, float]]:
+    """The numbers of plain data that are infinite, or none, with their places: Python's `json` reads them."""
+    try:
+        json.dumps(document, allow_nan=False)  # many times as fast as a search
+    except (ValueError, TypeError):
+        yield from _search_infinite(document, "$", [])
+    except RecursionError:  # no report in any case
+        return
+
+
+def _search_infinite(data: object, place: str, around: list[object]) -> Iterator[tuple[str, float]]:
+    if isinstance(data, float) and not isfinite(data):
+        yield place, data
+    if any(data is outer for outer in around):
+        return
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _search_infinite(value, f"{place}.{key}", [*around, data])
+    if isinstance(data, list | tuple):
+        for number, value in enumerate(data):
+            yield from _search_infinite(value, f"{place}[{number}]", [*around, data])
 
 
 _TWO_PLACES = re.compile(r" - at `\$(?P<inner>[^`]*)` - at `(?P<outer>[^`]*)`")

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
@@ -600,7 +600,9 @@ def make_missing_file_error(path: str, is_meant: Callable[[str], bool]) -> Targe
         is_meant: Returns whether a file with this name could be meant.
     """
     folder, name = os.path.split(path)
-    beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    beside: list[str] = []
+    with suppress(OSError):  # there is no such folder, or it may not be read
+        beside = os.listdir(folder or ".")
     near = did_you_mean(name, sorted(filter(is_meant, beside)), most=3, cutoff=0.8)
     if near is not None or os.path.isabs(path):
         return TargetError(f"there is no file {path}", fix=near or "check the path")

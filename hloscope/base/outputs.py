@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hloscope.base.errors import HloscopeError, TargetError
+from hloscope.base.files import is_folder, is_there
 
 _SOURCES = (".py", ".pyi", ".ipynb")
 _REPORTS = (
@@ -129,7 +130,7 @@ def check_output(path: str | Path | None, kind: str, ending: str = "") -> None:
         check_report_file(path, ending)
     elif path is None or path == "-":
         raise TargetError("this format writes a folder, and none is named", fix="name one: -o LOGDIR")
-    elif Path(path).exists() and not Path(path).is_dir():
+    elif is_there(path) and not is_folder(path):
         raise TargetError(f"{path} is a file, and this format writes a folder", fix="name another place")
 
 
@@ -156,7 +157,8 @@ def replace_file(path: Path, content: bytes, what: str) -> None:
             temporary.chmod(path.stat().st_mode)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # its name is too long
+            temporary.unlink(missing_ok=True)
         raise HloscopeError(f"{what} cannot be written", why=error.strerror or str(error)) from None
 
 
@@ -194,7 +196,7 @@ def _write(path: Path, content: bytes, what: str = "the report") -> None:
         path.write_bytes(content)
     except OSError as error:
         fix = "name another file"
-        if not path.parent.is_dir():
+        if not is_folder(path.parent):
             fix = f"create the folder {path.parent} first, or {fix}"
         raise HloscopeError(f"{what} cannot be written to {path}", why=error.strerror, fix=fix) from error
     except ValueError as error:  # a name with a null byte

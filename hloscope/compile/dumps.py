@@ -153,7 +153,7 @@ class Dump:
 
 def is_folder(target: object) -> bool:
     """Returns whether a target is a folder: only dumps are named by one."""
-    return isinstance(target, str | Path) and bool(str(target)) and Path(target).is_dir()
+    return isinstance(target, str | Path) and bool(str(target)) and os.path.isdir(target)
 
 
 def find_dumped_module(path: str | Path) -> DumpedModule | None:

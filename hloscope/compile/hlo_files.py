@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.base.errors import HloParseError, TargetError, format_excerpt
+from hloscope.base.files import is_file, is_there
 from hloscope.base.protobuf import (
     WireError,
     change_at_path,
@@ -133,7 +134,7 @@ def is_hlo_target(target: object) -> bool:
         return False
     target, _ = split_module(target)
     plain = _COMPRESSED.sub("", target).lower()
-    return plain.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and Path(target).is_file())
+    return plain.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and is_file(target))
 
 
 def is_compressed(name: str) -> bool:
@@ -152,7 +153,7 @@ def split_module(target: str | Path) -> tuple[str, str | None]:
     An existing file whose own name holds the `#` is taken literally.
     """
     path, _, module = str(target).rpartition("#")
-    return (path, module) if path and module and not Path(target).exists() else (str(target), None)
+    return (path, module) if path and module and not is_there(target) else (str(target), None)
 
 
 def read_hlo(path: str | Path) -> str:

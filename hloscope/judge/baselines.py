@@ -23,7 +23,18 @@ from hloscope.analysis.totals import remove_guesses
 from hloscope.base.documents import make_document
 from hloscope.base.results import group_by
 from hloscope.base.units import pluralize, sum_known
-from hloscope.model import Analysis, ArrayFact, Collective, Matmuls, Memory, SourceFrame, bytes_bound, make_shapes
+from hloscope.model import (
+    Analysis,
+    ArrayFact,
+    Collective,
+    Matmuls,
+    Memory,
+    SourceFrame,
+    StepTime,
+    bytes_bound,
+    make_shapes,
+)
+from hloscope.model.analysis import Kernel
 from hloscope.model.vocabulary import REDUCING, Bound, Kind, Link, Origin
 from hloscope.version import MODEL_VERSION
 
@@ -34,6 +45,9 @@ _LONGEST_TEXT = 80
 
 _HARDLY_ANY = 0.01
 """Of the elements that move: what is left out where the type of all is said."""
+
+KERNEL = "kernel"
+"""In place of a type: what kernels compute by the estimate of their author, who says nothing of types."""
 
 _COMPILERS = ("jax", "jaxlib", "libtpu")
 
@@ -123,7 +137,7 @@ class MatmulRow:
     """The matrix multiplications of one line of source, per step on one device.
 
     Attributes:
-        dtype: XLA's short name of the type.
+        dtype: XLA's short name of the type; `kernel` for kernels.
         flops: Multiply-adds, two operations each; None where they are not known.
         bound: How that relates to the truth.
         place: Where it is written.
@@ -178,7 +192,8 @@ class BaselineStep:
         least_us: Where its range begins.
         most_us: Where it ends.
         model: The version of the cost model: of another one nothing is compared.
-        bound: Whether the prediction is exact, apart from its range, or a bound.
+        bound: Whether the prediction is exact, apart from its range, or a bound; unknown where too much of it is of
+            operations that are not understood.
     """
 
     step_us: float
@@ -260,11 +275,22 @@ def make_baseline(analysis: Analysis, *, target: str | None = None, root: Path |
             least_us=round(time.least_us, 3),
             most_us=round(time.most_us, 3),
             model=MODEL_VERSION,
-            bound=time.bound,
+            bound=_find_step_bound(time),
         ),
         not_understood=len(analysis.unmodelled),
         kernels=tuple(sorted(sending)) or None,
     )
+
+
+def _find_step_bound(time: StepTime) -> Bound:
+    """The bound of a step, unknown where too much of it was priced without knowing what it does.
+
+    A kernel without a cost takes at least its time, which the bound of the step says already.
+    """
+    kernels = {f"kernel {name}" for name in time.unpriced_kernels}
+    others = tuple(each for each in time.unknown_operations if each.what not in kernels)
+    is_known = not replace(time, unknown_operations=others).rests_on_unknown
+    return time.bound if is_known else time.bound + Bound.UNKNOWN
 
 
 def make_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[BaselineRow, tuple[Collective, ...]], ...]:
@@ -281,16 +307,37 @@ def make_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[Basel
     return tuple(sorted(rows, key=lambda pair: find_row_order(pair[0])))
 
 
-def make_matmul_rows(analysis: Analysis, root: Path | None = None) -> tuple[tuple[MatmulRow, tuple[Matmuls, ...]], ...]:
-    """The same of what a program multiplies."""
+def make_matmul_rows(
+    analysis: Analysis, root: Path | None = None
+) -> tuple[tuple[MatmulRow, tuple[Matmuls | Kernel, ...]], ...]:
+    """The same of what a program multiplies, by kernels too; what is unknown is told apart from what is known."""
     place_of = _make_place_finder(analysis, root)
-    groups = group_by(analysis.matmuls, lambda each: (each.dtype, place_of(each.source)))
+    multiplied: tuple[Matmuls | Kernel, ...] = (*analysis.matmuls, *analysis.kernels)
+    groups = group_by(
+        multiplied,
+        lambda each: (_find_dtype_of_matmul(each), place_of(each.source), each.flops is None),
+    )
     rows = []
-    for (dtype, place), group in groups.items():
-        bound = reduce(add, (each.bound for each in group), Bound.EXACT)
-        flops = sum_known(each.flops for each in group)
+    for (dtype, place, _), group in groups.items():
+        bound = reduce(add, map(_find_flops_bound, group), Bound.EXACT)
+        flops = sum_known(map(_count_flops, group))
         rows.append((MatmulRow(dtype=dtype, flops=flops, bound=bound, place=place), tuple(group)))
     return tuple(sorted(rows, key=lambda pair: find_row_order(pair[0])))
+
+
+def _find_dtype_of_matmul(multiplied: Matmuls | Kernel) -> str:
+    return KERNEL if isinstance(multiplied, Kernel) else multiplied.dtype
+
+
+def _find_flops_bound(multiplied: Matmuls | Kernel) -> Bound:
+    return multiplied.executions_bound if isinstance(multiplied, Kernel) else multiplied.bound
+
+
+def _count_flops(multiplied: Matmuls | Kernel) -> int | None:
+    """FLOPs per step, of which a kernel says those of one execution."""
+    if multiplied.flops is None or not isinstance(multiplied, Kernel):
+        return multiplied.flops
+    return multiplied.flops * multiplied.executions
 
 
 def _make_place_finder(analysis: Analysis, root: Path | None) -> Callable[[Sequence[SourceFrame]], SourceLine]:
@@ -367,15 +414,20 @@ def format_axes(moved: BaselineRow | Collective) -> str:
 
 
 def add_bounds(rows: Iterable[BaselineRow | MatmulRow]) -> Bound:
-    """The bound of a sum over rows."""
-    return reduce(add, (row.bound for row in rows), Bound.EXACT)
+    """The bound of a sum over rows: at least so much where some are unknown."""
+    return reduce(add, map(_find_amount_bound, rows), Bound.EXACT)
+
+
+def _find_amount_bound(row: BaselineRow | MatmulRow) -> Bound:
+    amount = row.flops if isinstance(row, MatmulRow) else row.wire_bytes
+    return row.bound + (Bound.AT_LEAST if amount is None else Bound.EXACT)
 
 
 def find_row_order(row: BaselineRow | MatmulRow) -> tuple[object, ...]:
     """The sort key of the rows of a file, which does not depend on line numbers."""
     place = (row.place.file or "", row.place.function or "", row.place.text or "", row.place.line or 0)
     if isinstance(row, MatmulRow):
-        return (*place, row.dtype)
+        return (*place, row.dtype, row.flops is not None)
     axes = ("?",) if row.axes is None else row.axes
     return str(row.kind), axes, str(row.link), *place, row.dtype or "", row.reduction or "", row.written
 
@@ -385,8 +437,9 @@ def to_collectives(
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """The rows of two programs as collectives that run once per step, to be matched.
 
-    What some of them do not record is left out of all, so that it makes no difference. Each text of a line is a column
-    of line 0 there.
+    One of unknown bytes runs as often as it moves arrays: how often says all that is known of how much it moves. What
+    some of them do not record is left out of all, so that it makes no difference. Each text of a line is a column of
+    line 0 there.
 
     Args:
         before: The rows of one program.
@@ -398,6 +451,8 @@ def to_collectives(
         rows = tuple(replace(row, dtype=None) for row in rows)
     if not all(row.reduction_is_known for row in rows):
         rows = tuple(replace(row, reduction=None) for row in rows)
+    if any(row.arrays is None for row in rows):
+        rows = tuple(replace(row, arrays=None) for row in rows)
     numbers: dict[str, int] = {}
     found = tuple(_make_collective(row, numbers, sizes) for row in rows)
     return found[: len(before)], found[len(before) :]
@@ -410,6 +465,7 @@ def _make_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[s
     if place.file is not None:
         frame = SourceFrame(file=place.file, line=place.line or 0, function=place.function, column=column)
     is_group = row.kind is not Kind.COLLECTIVE_PERMUTE and row.axes and set(row.axes) <= sizes.keys()
+    is_known = row.payload_bytes is not None and row.wire_bytes is not None
     return make_document(
         Collective,
         row,
@@ -420,7 +476,7 @@ def _make_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[s
         group_size=prod(sizes[axis] for axis in row.axes or ()) if is_group else None,
         operand_shapes=make_shapes(*(f"{dtype}[]" for dtype in (row.dtype or "").split("+") if dtype)),
         result_shapes=(),
-        executions=1,
+        executions=1 if is_known else row.executions if row.arrays is None else row.arrays,
         executions_bound=row.bound,
         source=() if frame is None else (frame,),
     )
@@ -552,3 +608,34 @@ def _describe_other(kind: str, other: _Other, names: Sequence[str]) -> str:
     if _split_type(old)[2] == _split_type(new)[2]:  # then it is not the sharding
         old, new = old.partition(" ")[0], new.partition(" ")[0]
     return f"{what} {verb} {new} where {old} {'was' if other.number == 1 else 'were'}"
+
+
+# ---- multiplications whose FLOPs are not known
+
+
+def count_unknown(rows: Iterable[MatmulRow]) -> int:
+    """The number of rows whose FLOPs are not known."""
+    return sum(row.flops is None for row in rows)
+
+
+def find_comparable_matmuls(then: Baseline, now: Baseline, *, older: bool) -> tuple[Baseline, Baseline]:
+    """Both, so that what an older release did not record makes no difference: what kernels and factorizations compute.
+
+    It may have been there before: it is unknown in both.
+
+    Args:
+        then: The baseline.
+        now: The same of the program as it is.
+        older: Whether an older release wrote the baseline.
+    """
+    if not older or then.matmuls is None:
+        return then, now
+    unrecorded = [row for row in now.matmuls or () if row not in then.matmuls and _is_unrecorded(row, then.matmuls)]
+    unknown = tuple(replace(row, flops=None, bound=Bound.EXACT) for row in unrecorded)
+    known = tuple(row for row in now.matmuls or () if row not in unrecorded)
+    return replace(then, matmuls=(*then.matmuls, *unknown)), replace(now, matmuls=(*known, *unknown))
+
+
+def _is_unrecorded(row: MatmulRow, before: Iterable[MatmulRow]) -> bool:
+    is_like = any((each.dtype, each.place) == (row.dtype, row.place) for each in before)
+    return (row.dtype == KERNEL or row.flops is None) and not is_like

@@ -154,6 +154,13 @@ class Figure:
         """The bound of the difference and of the ratio of both values."""
         return self.after_bound + -self.before_bound
 
+    @property
+    def is_decided(self) -> bool:
+        """True if both values are known so well that the larger one surely is the larger one."""
+        if self.before is None or self.after is None:
+            return False
+        return self.change_bound in (Bound.EXACT, Bound.AT_LEAST if self.after > self.before else Bound.AT_MOST)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Judged(Brief):
@@ -339,7 +346,8 @@ def _compare_amounts(pair: Pair[BaselineRow]) -> str:
     before, after = (sum_known(row.wire_bytes for row in side) for side in pair)
     bounds = [add_bounds(side) for side in pair]
     if before is None or after is None:
-        return "another amount than before"
+        old, new = (sum(row.executions for row in side) for side in pair)
+        return "another amount than before" + ("" if old == new else f", {old:,} -> {pluralize(new, 'transfer')}")
     if before == after and bounds[0] is not bounds[1]:
         change = bounds[1] + -bounds[0]
         return "an unknown amount" if change is Bound.UNKNOWN else f"{change} as much as before"
@@ -434,17 +442,18 @@ def _format_sum_sent(rows: Sequence[BaselineRow]) -> str:
 
 
 def sum_flops(rows: Iterable[MatmulRow]) -> int:
-    """FLOPs of all rows; 0 if they are unknown."""
-    return sum_known(row.flops for row in rows) or 0
+    """FLOPs of all rows that are known."""
+    return sum(row.flops or 0 for row in rows)
 
 
-def describe_multiplied(most: Pair[MatmulRow], whole: Figure, *, others: int) -> str:
+def describe_multiplied(most: Pair[MatmulRow], whole: Figure, *, others: int, is_decided: bool) -> str:
     """`the matmuls in adapted do more: 101 MFLOPs -> 856 MFLOPs, of 10.3 GFLOPs -> 11.1 GFLOPs in total`.
 
     Args:
         most: The function that changes most.
         whole: What all functions multiply.
         others: How many others change as it does.
+        is_decided: Whether it is known that they do more, or less.
     """
     function = _find_function_name(most.place)
     was, now = map(sum_flops, most)
@@ -454,10 +463,12 @@ def describe_multiplied(most: Pair[MatmulRow], whole: Figure, *, others: int) ->
         " -> ".join(bound.marked(format_flops(flops)) for bound, flops in zip(bounds, sides, strict=True))
         for sides in ((whole.before or 0, whole.after or 0), (was, now))
     )
+    matmuls = f"the matmuls{f' in {function}' if function else ''}"
+    said = f"{matmuls} do {amount}" if is_decided else f"whether {matmuls} do more or less is not known"
     if function is None or (here == all_of_it and not others):
-        return f"the matmuls{f' in {function}' if function else ''} do {amount}: {all_of_it}"
+        return f"{said}: {all_of_it}"
     besides = f", and those in {pluralize(others, 'other function')}" if others else ""
-    return f"the matmuls in {function} do {amount}: {here}{besides}; {all_of_it} in total"
+    return f"{said}: {here}{besides}; {all_of_it} in total"
 
 
 def describe_versions(before: Baseline, after: Baseline) -> str | None:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from hloscope.analysis.provenance import split_place
 from hloscope.analysis.totals import compute_totals, remove_guesses
 from hloscope.base.errors import did_you_mean
+from hloscope.base.files import is_file
 from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_capacity, format_count, format_time, pluralize, sum_known
 from hloscope.judge.matching import find_respellings
@@ -164,8 +165,9 @@ def _count_executions(collective: Collective, counts: Mapping[str, Trips]) -> Co
     if not counted:
         return collective
     bound = _KNOWN_NOW.get(collective.executions_bound, collective.executions_bound)
-    executions = collective.executions * prod(counts[loop].count for loop in counted)
-    return replace(collective, executions=executions, executions_bound=bound)
+    times = prod(counts[loop].count for loop in counted)
+    parts = tuple(replace(part, executions=part.executions * times) for part in collective.parts)
+    return replace(collective, executions=collective.executions * times, executions_bound=bound, parts=parts)
 
 
 def leaves_device(collective: Collective) -> bool:
@@ -491,8 +493,8 @@ def _check_files(contract: Contract, analysis: Analysis, root: Path | None) -> I
 
 def _find_files(root: Path, path: str) -> Iterator[Path]:
     """The files below a folder whose path ends so; folders that hold no code of the project are left out."""
-    if (root / path).is_file() or Path(path).is_absolute():
-        yield from (file for file in (root / path,) if file.is_file())
+    if is_file(root / path) or Path(path).is_absolute():
+        yield from (file for file in (root / path,) if is_file(file))
         return
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_SOURCES]

@@ -10,10 +10,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hloscope.base.errors import HloscopeError
-from hloscope.base.units import format_bytes, format_share, format_time, sum_known
+from hloscope.base.units import format_bytes, format_share, format_time, pluralize
 from hloscope.cost.collectives import AxesPricing
-from hloscope.judge.baselines import MEMORY_PARTS, Baseline, BaselineRow, MatmulRow, add_bounds, format_axes
-from hloscope.judge.changes import REDUCTION, AllowedGrowth, Cause, Figure, Judgement
+from hloscope.judge.baselines import (
+    MEMORY_PARTS,
+    Baseline,
+    BaselineRow,
+    MatmulRow,
+    add_bounds,
+    count_unknown,
+    format_axes,
+)
+from hloscope.judge.changes import REDUCTION, AllowedGrowth, Cause, Figure, Judgement, sum_flops
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound, Link
 from hloscope.tpu.slices import parse_slice
@@ -55,7 +63,7 @@ def make_figures(before: Baseline, after: Baseline, time_of: TimeOf) -> Iterator
     if before.matmuls is not None:
         matmuls = [side.matmuls or () for side in (before, after)]
         bounds = [_find_bound(side, rows) for side, rows in zip((before, after), matmuls, strict=True)]
-        yield _make_bounded(MULTIPLIED, "flops", [sum_known(row.flops for row in rows) for rows in matmuls], bounds)
+        yield _make_bounded(MULTIPLIED, "flops", list(map(sum_flops, matmuls)), bounds)
     for name, part in MEMORY_PARTS.items():
         was, now = getattr(before.memory, part), getattr(after.memory, part)
         if was is not None or now is not None:
@@ -92,9 +100,10 @@ def make_pricing(baseline: Baseline) -> AxesPricing | None:
 
 
 def _make_sent(name: str, before: Baseline, after: Baseline, is_meant: Callable[[BaselineRow], bool]) -> Figure:
+    """The bytes of rows before and after; unknown ones make what is known a lower bound."""
     sides = [[row for row in side.rows if is_meant(row)] for side in (before, after)]
     bounds = [_find_bound(side, rows) for side, rows in zip((before, after), sides, strict=True)]
-    return _make_bounded(name, "bytes", [sum_known(row.wire_bytes for row in rows) for rows in sides], bounds)
+    return _make_bounded(name, "bytes", [sum(row.wire_bytes or 0 for row in rows) for rows in sides], bounds)
 
 
 def _make_bounded(name: str, unit: str, amounts: Sequence[float | None], bounds: Sequence[Bound]) -> Figure:
@@ -152,24 +161,35 @@ def _describe_most_grown(parts: Mapping[str, Figure], grown: float) -> str:
 def find_slower_step(
     figures: Iterable[Figure], causes: Iterable[Cause], tolerance: AllowedGrowth
 ) -> tuple[Judgement, str] | None:
-    """A step that takes longer, or less long, although nothing else says why."""
+    """A step that takes longer, or less long, although nothing else says why; or of which that is not known."""
+    figures = tuple(figures)
     step = find_figure(figures, STEP)
     if step is None or step.before is None or step.after is None:
         return None
-    change = step.after / step.before - 1 if step.before else 0.0
-    judgement = Judgement.WORSE if change > 0 else Judgement.BETTER
-    explained = any(cause.judgement in (judgement, Judgement.DIFFERENT) and cause.key != "memory" for cause in causes)
-    if abs(change) <= tolerance.step or explained:
+    more_us = step.after - step.before
+    judgement = Judgement.WORSE if more_us > 0 else Judgement.BETTER
+    if abs(more_us) <= tolerance.step * step.before or _is_explained(judgement, causes):
         return None
-    much, amount = ("longer", "more") if change > 0 else ("less", "less")
     before, after = (
         bound.marked(format_time(step_us))
         for step_us, bound in ((step.before, step.before_bound), (step.after, step.after_bound))
     )
-    return judgement, (
-        f"the step takes {format_share(abs(change))} {much}, {before} -> {after}, although it neither moves nor "
-        f"multiplies {amount}"
-    )
+    if not step.is_decided:
+        return Judgement.DIFFERENT, f"whether the step takes longer than before is not known: {before} -> {after}"
+    much, amount = ("longer", "more") if more_us > 0 else ("less", "less")
+    share = f"{format_share(abs(more_us) / step.before)} " if step.before else ""
+    others = [find_figure(figures, name) for name in (SENT, MULTIPLIED)]
+    if all(other is not None and other.change_bound is Bound.EXACT for other in others):
+        although = f"it neither moves nor multiplies {amount}"
+    else:
+        although = f"it is not known to move or multiply {amount}"
+    return judgement, f"the step takes {share}{much}, {before} -> {after}, although {although}"
+
+
+def _is_explained(judgement: Judgement, causes: Iterable[Cause]) -> bool:
+    """True if a change of what moves or multiplies says why a step is judged so."""
+    changes = (cause for cause in causes if cause.key != "memory" and not cause.is_left_open)
+    return any(change.judgement in (judgement, Judgement.DIFFERENT) for change in changes)
 
 
 # ---- what a baseline leaves open
@@ -223,6 +243,9 @@ def find_caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Ite
         yield "the step is not judged: it is not predicted now"
     elif (words := _describe_other_model(then, now)) is not None:
         yield words
+    unknown = max(count_unknown(side.matmuls or ()) for side in (then, now))
+    if unknown and not then.is_first_version:
+        yield f"the FLOPs of {pluralize(unknown, 'line')} are not judged: they are not known"
     for name in tolerance.memory:
         was, is_now = (getattr(side.memory, MEMORY_PARTS[name]) for side in (then, now))
         if was is None and is_now is not None:

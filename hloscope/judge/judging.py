@@ -15,6 +15,7 @@ from hloscope.base.units import pluralize, sum_known
 from hloscope.judge.baselines import (
     ARGUMENT,
     ARRAY_KEYS,
+    KERNEL,
     OUTPUT,
     ArrayRow,
     Baseline,
@@ -22,7 +23,9 @@ from hloscope.judge.baselines import (
     MatmulRow,
     add_bounds,
     array_order,
+    count_unknown,
     describe_changed_arrays,
+    find_comparable_matmuls,
     find_row_order,
     format_axes,
     make_baseline,
@@ -81,6 +84,7 @@ from hloscope.judge.matching import (
     pair_by_types,
 )
 from hloscope.model import Analysis, ArrayFact, Collective, Matmuls
+from hloscope.model.analysis import Kernel
 from hloscope.model.vocabulary import REDUCING, Bound
 
 AnyRow = BaselineRow | MatmulRow
@@ -238,7 +242,7 @@ class _Now:
     """The parts of a program as it is now, by the rows of its baseline."""
 
     moved: Mapping[BaselineRow, tuple[Collective, ...]] = field(default_factory=dict)
-    multiplied: Mapping[MatmulRow, tuple[Matmuls, ...]] = field(default_factory=dict)
+    multiplied: Mapping[MatmulRow, tuple[Matmuls | Kernel, ...]] = field(default_factory=dict)
     arrays: Mapping[str, tuple[ArrayFact, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -249,7 +253,7 @@ class _Now:
 
     def find_line(self, rows: Iterable[AnyRow]) -> str | None:
         """The line of the user's code of the first row that has one."""
-        parts: dict[Any, Sequence[Collective | Matmuls]] = {**self.moved, **self.multiplied}
+        parts: dict[Any, Sequence[Collective | Matmuls | Kernel]] = {**self.moved, **self.multiplied}
         return next(filter(None, (render_users_line(part.source) for row in rows for part in parts.get(row, ()))), None)
 
     def find_line_of_gone(self, rows: Sequence[AnyRow]) -> str | None:
@@ -292,6 +296,7 @@ class _Judge:
         self._called, self._is_accepted = called or "the baseline", called is None
         self._of_target = of_target
         self._loses = False
+        self._multiplying = find_comparable_matmuls(before, after, older=is_older(before, after))
         self._sides = to_collectives(before.rows, after.rows, dict(after.mesh or ()))
         self._times = self._price_rows()
 
@@ -308,7 +313,7 @@ class _Judge:
         matched = list(match_rows(self._before, self._after, self._sides))
         reduced = [pair for change, pair in matched if change.kind is ChangeKind.REDUCTION]
         pairs = list(self._find_changed(matched))
-        figures = tuple(make_figures(self._before, self._after, self._times.get))
+        figures = tuple(make_figures(*self._multiplying, self._times.get))
         moved = [*self._find_reductions(reduced), *self._find_types(pairs), *self._find_moved(pairs, reduced)]
         changes = [*_join_by_line(moved, self._find_multiplied(figures)), *self._find_others()]
         changes += [self._make_change("memory", *grown) for grown in find_grown_memory(figures, self._tolerance)]
@@ -321,7 +326,7 @@ class _Judge:
             figures=figures,
             versions=describe_versions(self._before, self._after),
             notes=tuple(self._find_notes(matched)),
-            caveats=tuple(find_caveats(self._before, self._after, self._tolerance)),
+            caveats=tuple(find_caveats(*self._multiplying, self._tolerance)),
         )
         return BaselineComparison(judged=judged, changes=tuple(changes), before=self._before, after=self._after)
 
@@ -382,7 +387,10 @@ class _Judge:
 
     def _find_retyped_matmuls(self) -> dict[tuple[str, str], list[Pair[MatmulRow]]]:
         found: dict[tuple[str, str], list[Pair[MatmulRow]]] = {}
-        before, after = (group_by(side.matmuls or (), lambda row: row.place) for side in (self._before, self._after))
+        before, after = (
+            group_by((row for row in side.matmuls or () if row.dtype != KERNEL), lambda row: row.place)
+            for side in (self._before, self._after)
+        )
         for place in before.keys() & after.keys():
             gone = [row for row in before[place] if row.dtype not in {other.dtype for other in after[place]}]
             new = [row for row in after[place] if row.dtype not in {other.dtype for other in before[place]}]
@@ -447,40 +455,45 @@ class _Judge:
     @property
     def _sums_less(self) -> bool:
         """True if a sum that is gone is lost; false if each device now multiplies more by itself instead."""
-        was, now = (sum_known(row.flops for row in side.matmuls or ()) for side in (self._before, self._after))
-        return was is None or now is None or now <= (1 + self._tolerance.step) * was
+        before, after = (side.matmuls or () for side in self._multiplying)
+        is_like = count_unknown(before) == count_unknown(after)
+        return not is_like or sum_flops(after) <= (1 + self._tolerance.step) * sum_flops(before)
 
     def _find_multiplied(self, figures: Sequence[Figure]) -> Iterator[RowChange]:
-        """Lines that multiply more than before, where that is more than a little of all."""
+        """Lines that multiply more than before, where that is more than a little of all, or an unknown amount."""
         whole = find_figure(figures, MULTIPLIED)
         if whole is None or whole.before is None or whole.after is None:
             return
-        if abs(whole.after - whole.before) <= self._tolerance.step * whole.before:
-            return
         sign = 1 if whole.after > whole.before else -1
-        functions = [pair for pair in self._group_matmuls() if sign * _count_more_flops(pair) > 0]
+        if abs(whole.after - whole.before) > self._tolerance.step * whole.before:
+            judgement = self._judge_multiplied(sign)
+            functions = [pair for pair in _group_matmuls(*self._multiplying) if sign * _count_more_flops(pair) > 0]
+        else:
+            judgement = Judgement.DIFFERENT
+            was, now = (count_unknown(side.matmuls or ()) for side in self._multiplying)
+            functions = [
+                pair for pair in _group_matmuls(*self._multiplying) if now > was and _count_more_unknown(pair) > 0
+            ]
         functions.sort(key=lambda pair: -abs(_count_more_flops(pair)))
         if functions:
             first, *others = functions
-            message = describe_multiplied(first, whole, others=len(others))
-            judgement = self._judge_multiplied(sign)
-            yield self._make_change("matmuls", judgement, message, join_pairs(functions), at=_sort_most_grown(first))
+            is_decided = judgement is not Judgement.DIFFERENT
+            message = describe_multiplied(first, whole, others=len(others), is_decided=is_decided)
+            changed = {_find_function(pair.both[0]) for pair in functions}
+            own = [
+                pair for pair in _group_matmuls(self._before, self._after) if _find_function(pair.both[0]) in changed
+            ]
+            yield self._make_change("matmuls", judgement, message, join_pairs(own), at=_sort_most_grown(first))
 
     def _judge_multiplied(self, sign: int) -> Judgement:
-        """The judgement on more or fewer FLOPs; branches that may not run leave it open unless they bound it."""
-        before, after = (add_bounds(side.matmuls or ()) for side in (self._before, self._after))
+        """The judgement on more or fewer FLOPs, left open by branches that may not run, or by unknown ones.
+
+        It is not left open where these bound it.
+        """
+        before, after = (add_bounds(side.matmuls or ()) for side in self._multiplying)
         if after + -before not in (Bound.EXACT, Bound.AT_LEAST if sign > 0 else Bound.AT_MOST):
             return Judgement.DIFFERENT
         return Judgement.WORSE if sign > 0 else Judgement.BETTER
-
-    def _group_matmuls(self) -> Iterator[Pair[MatmulRow]]:
-        """The matrix multiplications of each function, before and after."""
-        before, after = (
-            group_by(side.matmuls or (), lambda row: (row.place.file, row.place.function))
-            for side in (self._before, self._after)
-        )
-        for function in dict.fromkeys((*before, *after)):
-            yield Pair(tuple(before.get(function, ())), tuple(after.get(function, ())))
 
     # ---- other changes
 
@@ -548,8 +561,23 @@ class _Judge:
         )
 
 
+def _group_matmuls(*sides: Baseline) -> Iterator[Pair[MatmulRow]]:
+    """The matrix multiplications of each function, before and after."""
+    before, after = (group_by(side.matmuls or (), _find_function) for side in sides)
+    for function in dict.fromkeys((*before, *after)):
+        yield Pair(tuple(before.get(function, ())), tuple(after.get(function, ())))
+
+
+def _find_function(row: MatmulRow) -> tuple[str | None, str | None]:
+    return row.place.file, row.place.function
+
+
 def _count_more_flops(pair: Pair[MatmulRow]) -> int:
     return sum_flops(pair.after) - sum_flops(pair.before)
+
+
+def _count_more_unknown(pair: Pair[MatmulRow]) -> int:
+    return count_unknown(pair.after) - count_unknown(pair.before)
 
 
 def _sort_most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:
@@ -616,6 +644,10 @@ def _is_of_arrays(cause: Cause) -> bool:
 
 
 def _judge_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Sequence[Figure]) -> Judgement:
+    """The judgement by the first figure that tells; a fall that is not sure tells nothing.
+
+    What is not known exactly of transfers has not changed where both sides are as inexact, or it would be a cause.
+    """
     if Judgement.DIFFERENT in kinds or len(kinds) < 2:
         return Judgement.DIFFERENT if Judgement.DIFFERENT in kinds else next(iter(kinds), Judgement.SAME)
     memory = {cause.judgement for cause in causes if cause.key == "memory"}
@@ -626,8 +658,12 @@ def _judge_causes(kinds: set[Judgement], causes: Sequence[Cause], figures: Seque
         if figure is None or figure.before is None or figure.after is None:
             continue
         least = 0.0 if figure.unit == "bytes" else _SAME_TIME
-        if abs(figure.after - figure.before) > least * figure.before:
-            return Judgement.WORSE if figure.after > figure.before else Judgement.BETTER
+        if abs(figure.after - figure.before) <= least * figure.before:
+            continue
+        if figure.after > figure.before:
+            return Judgement.WORSE
+        if figure.is_decided or (name != STEP and figure.before_bound is figure.after_bound):
+            return Judgement.BETTER
     return Judgement.WORSE
 
 

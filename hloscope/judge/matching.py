@@ -42,7 +42,7 @@ from hloscope.judge.changes import (
     describe_collectives,
     join_pairs,
 )
-from hloscope.model import Collective, Mesh, Total, bytes_bound
+from hloscope.model import Collective, CollectivePart, Mesh, Total, bytes_bound
 from hloscope.model.vocabulary import REDUCING, Bound, Kind
 
 _EXPOSED_SHARE = 0.1
@@ -369,15 +369,40 @@ def find_respellings(
     """
     for first in collectives:
         if first.kind is Kind.ALL_REDUCE:
-            half = None if first.wire_bytes is None else first.wire_bytes // 2
-            scatter = replace(first, kind=Kind.REDUCE_SCATTER, wire_bytes=half)
-            yield [first], [scatter, replace(scatter, kind=Kind.ALL_GATHER, reduction=None)]
+            yield [first], _split_all_reduce(first)
         if first.kind is Kind.REDUCE_SCATTER:
             for gather in collectives:
                 if _completes(first, gather):
                     wire = sum_known((first.wire_bytes, gather.wire_bytes))
                     yield [first, gather], [replace(first, kind=Kind.ALL_REDUCE, wire_bytes=wire)]
     yield from _find_matmuls(collectives, mesh)
+
+
+def _split_all_reduce(whole: Collective) -> list[Collective]:
+    """The reduce-scatter and the all-gather that an all-reduce is made of; together they send what it does.
+
+    Of one across slices, each has its own parts: an all-reduce between the slices is split in turn.
+    """
+    scattered, gathered = zip(*map(_split_part, whole.parts), strict=True) if whole.parts else ((), ())
+    first, last = _halve(whole.wire_bytes)
+    return [
+        replace(whole, kind=Kind.REDUCE_SCATTER, wire_bytes=first, parts=tuple(chain(*scattered))),
+        replace(whole, kind=Kind.ALL_GATHER, wire_bytes=last, parts=tuple(chain(*gathered)), reduction=None),
+    ]
+
+
+def _split_part(part: CollectivePart) -> tuple[tuple[CollectivePart, ...], tuple[CollectivePart, ...]]:
+    """The parts of a reduce-scatter, and those of an all-gather, that a part of an all-reduce comes to."""
+    if part.kind is not Kind.ALL_REDUCE:
+        return ((), (part,)) if part.kind is Kind.ALL_GATHER else ((part,), ())
+    first, last = _halve(part.wire_bytes)
+    scatter = replace(part, kind=Kind.REDUCE_SCATTER, wire_bytes=first)
+    return (scatter,), (replace(part, kind=Kind.ALL_GATHER, wire_bytes=last),)
+
+
+def _halve(wire_bytes: int | None) -> tuple[int | None, int | None]:
+    """Both halves of bytes, which add up to them; None for unknown ones."""
+    return (None, None) if wire_bytes is None else (wire_bytes // 2, wire_bytes - wire_bytes // 2)
 
 
 def _completes(scatter: Collective, gather: Collective) -> bool:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from hloscope.cost.program_graph import CriticalPath
 
 
+SHARE: Mapping[str, bool] = {"is_share": True}
+"""The metadata of an option that is a share of something, which is never more than all of it."""
+
+
 @dataclass(eq=False, repr=False)
 class Facts:
     """A compiled program as rules see it; each query is computed on first use and cached.

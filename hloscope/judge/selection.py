@@ -15,7 +15,7 @@ from hloscope.base.environment import format_place
 from hloscope.base.errors import Command, Either, NotationError, did_you_mean, say
 from hloscope.judge.model import Selector, format_selector, is_at, is_exactly
 from hloscope.judge.plugins import describe_error, list_known_rules, report_broken_plugins, run_rule
-from hloscope.judge.rule import Facts, Rule
+from hloscope.judge.rule import SHARE, Facts, Rule
 from hloscope.judge.rules.unexpected_collective import UnexpectedCollective
 from hloscope.model import Analysis, Collective, SourceFrame
 from hloscope.model.finding import UNUSED_ALLOW, Finding, Severity, page_of_finding
@@ -318,17 +318,19 @@ def _parse_option(name: str, value: Any) -> tuple[str, Any]:
                 "write RULE.OPTION, as ", Either("hloscope rules RULE", "hloscope.rules.page(RULE)"), " lists them"
             ),
         )
-    known = find_option_defaults(find_rule(rule_name))
+    rule = find_rule(rule_name)
+    known = find_option_defaults(rule)
     option = written.replace("-", "_")
     if option not in known:
         raise NotationError(
             f"the rule {rule_name} has no option {written!r}",
             fix=did_you_mean(option, known, f"it has {', '.join(known)}" if known else "it has none"),
         )
-    return f"{rule_name}.{option}", _check_value(name, value, known[option])
+    shares = [item.name for item in fields(rule) if SHARE.items() <= item.metadata.items()]  # type: ignore[arg-type]
+    return f"{rule_name}.{option}", _check_value(name, value, known[option], is_share=option in shares)
 
 
-def _check_value(name: str, value: Any, default: Any) -> Any:
+def _check_value(name: str, value: Any, default: Any, *, is_share: bool) -> Any:
     if isinstance(default, bool):
         fits, wanted = isinstance(value, bool), "true or false"
     elif isinstance(default, str):
@@ -342,6 +344,8 @@ def _check_value(name: str, value: Any, default: Any) -> Any:
     else:
         fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
         wanted = "a number, 0 or more"
+        if is_share:
+            fits, wanted = fits and value <= 1, "a share, from 0 to 1"
     if not fits:
         raise NotationError(f"{name} must be {wanted}, not {value!r}", fix=f"its default is {str(default).lower()}")
     return value

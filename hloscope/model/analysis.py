@@ -77,6 +77,8 @@ class Kernel(Brief):
 class Matmuls(Brief):
     """The matmuls and convolutions of one type on one line of user code, per device and per step.
 
+    What multiplies an unknown number of times, such as a factorization, has entries of its own.
+
     Attributes:
         dtype: XLA's short name of the operand type; the wider one of two.
         executions: Number of executions as compiled, including what the compiler split, merged or recomputed.

@@ -115,3 +115,23 @@ def test_what_is_no_report_is_not_checked_as_one(tmp_path):
     path.write_text("{}")
     with pytest.raises(HloscopeError, match="is not a report of hloscope"):
         hloscope.check(path, contract="none")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_not_finite_are_refused(number):
+    document = hloscope.analyze_text(CAPTURED[0].read_text(), name="m.hlo", slice="v5e:2x4").to_dict()
+    document["time"]["step_us"] = number
+    for read in (read_back, Analysis.from_dict):
+        with pytest.raises(HloscopeError) as error:
+            read(document)
+        assert error.value.what.endswith("is not a complete report of hloscope")
+        assert error.value.why == f"`$.time.step_us` is {number}, and the numbers of a report are finite"
+
+
+def test_a_file_with_a_number_that_is_not_finite_is_one_message_of_a_comparison(tmp_path):
+    document = hloscope.analyze_text(CAPTURED[0].read_text(), name="m.hlo", slice="v5e:2x4").to_dict()
+    document["collectives"][0]["time_us"] = float("nan")
+    (tmp_path / "r.json").write_text(json.dumps(document))
+    with pytest.raises(HloscopeError, match=r"r\.json is not a complete report of hloscope") as error:
+        hloscope.diff(tmp_path / "r.json", tmp_path / "r.json")
+    assert error.value.why.startswith("`$.collectives[0].time_us` is nan")

@@ -137,6 +137,70 @@ def test_the_users_word_for_a_loop_that_the_program_ends():
     assert verdict(unknown, 'wire@Y <= 61440B/step; trips "%w" = 5').holds
 
 
+_SENT_OVER_DCN = (
+    "channel_id=2, is_host_transfer=true, frontend_attributes={"
+    '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r",'
+    '_xla_megascale_target="{1,2}x{0:7}",_xla_megascale_reduce_operation="SUM",'
+    '_xla_megascale_transfer_type="ALL_REDUCE"}'
+)
+_WITHIN_SLICES = "channel_id=1, replica_groups={{0,4},{1,5},{2,6},{3,7}}, use_global_device_ids=true, dimensions={0}"
+
+
+def across_slices_in_a_loop(bound):
+    """An all-reduce over 2 slices and 2 devices of each, 6,144 B on the wire and 2,048 of these over DCN, in a loop."""
+    summed = f"""rs = f32[512] reduce-scatter(x), {_WITHIN_SLICES}, to_apply=sum
+  tok = token[] after-all()
+  send = (f32[512], u32[], token[]) send(rs, tok), {_SENT_OVER_DCN}
+  recv = (f32[512], u32[], token[]) recv(tok), {_SENT_OVER_DCN}
+  sent = token[] send-done(send), channel_id=2, is_host_transfer=true
+  received = (f32[512], token[]) recv-done(recv), channel_id=2, is_host_transfer=true
+  shard = f32[512] get-tuple-element(received), index=0
+  r = f32[1024] all-gather(shard), {_WITHIN_SLICES}"""
+    one_slice = f"r = {TYPE} all-reduce(x), {ATTRIBUTES.format(groups=EXPLICIT)}"
+    return in_a_loop(bound).replace(one_slice, summed).replace(TYPE, "f32[1024]")
+
+
+def verdict_across_slices(bound, contract):
+    text = across_slices_in_a_loop(bound)
+    mesh = {"dcn": 2, "data": 2, "model": 4}
+    found = hloscope.analyze_text(text, name="m.hlo", mesh=mesh, slice="2*v5e:2x4", dcn={"dcn": 2})
+    assert [(whole.kind, len(whole.parts)) for whole in found.collectives] == [("all-reduce", 3)]
+    return evaluate(parse_contract(contract), found)
+
+
+@pytest.mark.parametrize(
+    ("contract", "holds"),
+    [
+        ("wire <= 98304B/step", True),
+        ("wire <= 98303B/step", False),
+        ("wire over dcn <= 32768B/step", True),
+        ("wire over dcn <= 32767B/step", False),
+        ("wire@data <= 98303B/step", True),
+        ("payload over dcn <= 32767B/step", False),
+        ("all-reduce@(dcn,data) x16; nothing else", True),
+    ],
+)
+def test_the_users_word_for_a_loop_holds_for_the_parts_of_a_collective_across_slices(contract, holds):
+    told = verdict_across_slices("get-tuple-element(s), index=2", f'{contract}; trips "%w" = 16')
+    assert told.holds is holds, str(told)
+    assert told.holds is verdict_across_slices("constant(16)", contract).holds  # as in a loop whose trips can be read
+
+
+@pytest.mark.parametrize(
+    ("limit", "holds"),
+    [
+        ("wire <= 98304B/step", True),
+        ("wire <= 98303B/step", False),
+        ("wire over dcn <= 32768B/step", True),
+        ("wire over dcn <= 32767B/step", False),
+    ],
+)
+def test_another_spelling_of_a_collective_across_slices_sends_as_much(limit, holds):
+    halves = "reduce-scatter@(dcn,data); all-gather@(dcn,data); nothing else; equivalent"
+    found = verdict_across_slices("constant(16)", f"{halves}; {limit}")
+    assert found.holds is holds, str(found)
+
+
 def test_a_loop_of_no_trips_moves_nothing():
     never = in_a_loop(start="constant(9)")
     assert verdict(never, "none").holds

@@ -354,6 +354,11 @@ def test_the_folder_is_not_left(tmp_path):
         ({"rule_options": {"small-collectives.min_collectives": 2.5}}, "not 2.5", "4"),
         ({"rule_options": {"exposed-collective.share": "much"}}, "not 'much'", "0.25"),
         ({"rule_options": {"unexpected-collective.active": 1}}, "not 1", "false"),
+        ({"rule_options": {"exposed-collective.share": 2}}, "a share, from 0 to 1, not 2", "0.25"),
+        ({"rule_options": {"hbm-near-limit.share": 1.01}}, "not 1.01", "0.9"),
+        ({"rule_options": {"collective-on-critical-path.share": 5}}, "not 5", "0.05"),
+        ({"rule_options": {"uneven-sharding.min-padding": 25}}, "not 25", "0.05"),
+        ({"rule_options": {"exposed-collective.share": -1}}, "not -1", "0.25"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
 )
@@ -379,6 +384,7 @@ def test_a_comment_allows_where_a_finding_points_though_nothing_moves_there():
         ({"small-collectives.min-collectives": 4.0}, ["small-collectives"]),
         ({"small-collectives.max_payload_bytes": 63}, []),
         ({"unexpected-collective.active": True}, ["unexpected-collective"] * 4 + ["small-collectives"]),
+        ({"exposed-collective.share": 1, "widened-collective.padding": 3}, ["small-collectives"]),
     ],
 )
 def test_an_option_of_a_rule_is_obeyed(options, found):

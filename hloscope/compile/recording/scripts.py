@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from hloscope.base.environment import is_library
 from hloscope.base.errors import Either, TargetError, make_missing_file_error, say
+from hloscope.base.files import is_file, is_folder, is_there
 from hloscope.compile.importing import format_path
 
 RUN_BELOW_BYTES = 64_000_000
@@ -116,7 +117,7 @@ def find_script(words: Sequence[str]) -> Script:
         )
     if first == "-m":
         return _find_module(given, rest)
-    if Path(first).is_file() or first.endswith(".py"):
+    if is_file(first) or first.endswith(".py"):
         return _find_file(given, Path(first), rest)
     for entry in metadata.entry_points(group="console_scripts"):
         if entry.name == Path(first).name:
@@ -147,9 +148,9 @@ def _find_module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
 
 
 def _find_file(given: tuple[str, ...], path: Path, rest: tuple[str, ...]) -> Script:
-    if not path.exists():
+    if not is_there(path):
         raise make_missing_file_error(str(path), lambda name: name.endswith(".py"))
-    if path.is_dir():
+    if is_folder(path):
         raise TargetError(f"{path} is a folder", fix=f"name the script in it, such as {path}/train.py")
     if path.suffix not in (".py", ".pyw"):
         with path.open("rb") as file:

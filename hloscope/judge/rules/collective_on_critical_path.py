@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import field
 
 from hloscope.base.errors import Option
 from hloscope.base.units import format_time
-from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
+from hloscope.judge.rule import SHARE, BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model.finding import Finding, Severity
 
 
@@ -38,7 +39,7 @@ class CollectiveOnCriticalPath(BuiltinRule, name="collective-on-critical-path", 
     named_options = (Option("select", ["collective-on-critical-path"]),)
 
     active: bool = False
-    share: float = 0.05
+    share: float = field(default=0.05, metadata=SHARE)
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a note for each collective that takes much of the path's time."""

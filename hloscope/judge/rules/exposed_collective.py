@@ -16,11 +16,12 @@ the gradients of one layer during the next.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 
 from hloscope.analysis.provenance import short_source
 from hloscope.base.errors import Command, say
 from hloscope.base.units import format_time
-from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
+from hloscope.judge.rule import SHARE, BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model import Collective, Role
 from hloscope.model.collectives import Relation
 from hloscope.model.finding import Finding, Severity
@@ -53,7 +54,7 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
         min_exposed_us: Less time per step is not reported, whatever its share.
     """
 
-    share: float = 0.25
+    share: float = field(default=0.25, metadata=SHARE)
     min_exposed_us: float = 100.0
 
     def check(self, facts: Facts) -> Iterator[Finding]:

@@ -15,9 +15,10 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 
 from hloscope.base.units import format_bytes, format_capacity
-from hloscope.judge.rule import BuiltinRule, Facts, finding_of
+from hloscope.judge.rule import SHARE, BuiltinRule, Facts, finding_of
 from hloscope.model.finding import Finding, Severity
 
 
@@ -28,7 +29,7 @@ class HbmNearLimit(BuiltinRule, name="hbm-near-limit", severity=Severity.WARNING
         share: The share of HBM above which it is reported.
     """
 
-    share: float = 0.9
+    share: float = field(default=0.9, metadata=SHARE)
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning when the peak is above the share, and up to the whole."""

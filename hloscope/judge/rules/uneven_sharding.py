@@ -14,11 +14,12 @@ Use instead: a size that divides: pad the vocabulary to 50,304, choose 8 or 16 h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 from itertools import chain
 
 from hloscope.analysis.provenance import render_users_line
 from hloscope.base.units import pluralize
-from hloscope.judge.rule import BuiltinRule, Facts, finding_of
+from hloscope.judge.rule import SHARE, BuiltinRule, Facts, finding_of
 from hloscope.model.capture import multiply_axis_sizes
 from hloscope.model.finding import Finding, Severity
 
@@ -30,7 +31,7 @@ class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARN
         min_padding: The smallest share of padding, over all devices together, that is reported.
     """
 
-    min_padding: float = 0.05
+    min_padding: float = field(default=0.05, metadata=SHARE)
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each unevenly sharded dimension of an array that explains a collective."""
