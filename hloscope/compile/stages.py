@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ _SHARDING = ", sharding="
 _LINE = r"(?P<shape>\(.*\)|\S+)"
 _PARAMETER = re.compile(rf"^  %?\S+ = {_LINE} parameter\((?P<number>\d+)\)(?P<rest>.*)$", re.MULTILINE)
 _ROOT = re.compile(rf"^  ROOT %?\S+ = {_LINE} [a-z][\w\-]*\((?P<rest>.*)$", re.MULTILINE)
+_NAMED_SHARDING = re.compile(
+    r"\{mesh\[(?P<mesh>'[^'\]]+'=\d+(?:, ?'[^'\]]+'=\d+)*)\], "
+    r"\[(?P<dimensions>(?:\{(?:'[^'}]+'(?:, ?)?)*\}(?:, )?)*)\](?:, replicated=\{[^}:]*\})?\}"
+)
+_AXIS_SIZE, _DIMENSION, _AXIS = re.compile(r"'([^']+)'=(\d+)"), re.compile(r"\{([^}]*)\}"), re.compile(r"'([^']+)'")
 _OP_SHARDING = (3, 2, 40)
 """`HloModuleProto.computations`, `.instructions`, `.sharding`. Source: xla/service/hlo.proto."""
 _TUPLE_SHARDINGS = 5
@@ -188,12 +194,13 @@ def watch_schedule(
 
 
 def _watch(folder: Path, module_name: str, use: Callable[[CompiledProgram], None], ended: threading.Event) -> None:
-    while not ended.wait(_POLL_S):
-        with suppress(OSError):
-            found = read_schedule(folder, module_name)
-            if found is not None:
-                use(found)
-                return
+    with suppress(ValueError, RuntimeError):  # a sharding that cannot be read: the program is compiled to the end
+        while not ended.wait(_POLL_S):
+            with suppress(OSError):
+                found = read_schedule(folder, module_name)
+                if found is not None:
+                    use(found)
+                    return
 
 
 def read_schedule(folder: Path, module_name: str) -> CompiledProgram | None:
@@ -259,10 +266,40 @@ def _parse_sharding(shape: str, attributes: str) -> bytes | None:
     start = attributes.find(_SHARDING)
     if start < 0:
         return None
-    begin = start + len(_SHARDING)
-    text = f"HloModule m\nENTRY e {{ ROOT p = {shape} parameter(0), sharding={_cut_balanced(attributes[begin:])} }}\n"
+    sharding = _spell_as_tiles(_cut_balanced(attributes[start + len(_SHARDING) :]))
+    text = f"HloModule m\nENTRY e {{ ROOT p = {shape} parameter(0), sharding={sharding} }}\n"
     module = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     return next(read_at_path(bytes(module), _OP_SHARDING), None)
+
+
+def _spell_as_tiles(sharding: str) -> str:
+    """A printed sharding without the names of axes, as an executable has it: `{devices=[4,1,2]<=[8] …}`.
+
+    JAX's own conversion ends the process on a named one: `HloSharding::subgroup_types` of XLA.
+
+    Raises:
+        ValueError: It names parts of axes, sums that are not taken, or an order of devices.
+    """
+    found = _NAMED_SHARDING.sub(lambda match: _make_tiles(match["mesh"], match["dimensions"]), sharding)
+    if "mesh[" in found:
+        raise ValueError(sharding)
+    return found
+
+
+def _make_tiles(mesh: str, dimensions: str) -> str:
+    sizes = {name: int(size) for name, size in _AXIS_SIZE.findall(mesh)}
+    cuts = [_AXIS.findall(axes) for axes in _DIMENSION.findall(dimensions)]
+    used = [axis for axes in cuts for axis in axes]
+    if not used:
+        return "{replicated}"
+    rest = [axis for axis in sizes if axis not in used]
+    tiles = [prod(sizes[axis] for axis in axes) for axes in cuts] + [prod(sizes[axis] for axis in rest)] * bool(rest)
+    order = [list(sizes).index(axis) for axis in (*used, *rest)]
+    devices = f"[{prod(sizes.values())}]"
+    if order != sorted(order):
+        devices = f"[{','.join(map(str, sizes.values()))}]T({','.join(map(str, order))})"
+    replicated = " last_tile_dim_replicate" if rest else ""
+    return f"{{devices=[{','.join(map(str, tiles))}]<={devices}{replicated}}}"
 
 
 def _cut_balanced(text: str) -> str:

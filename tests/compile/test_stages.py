@@ -180,3 +180,32 @@ def test_stages_are_of_functions(tmp_path):
     with pytest.raises(hloscope.HloscopeError, match="stage"):
         hloscope.analyze(TEXT, stage="quick")
     assert os.environ["HLOSCOPE_CACHE"] == "0"
+
+
+# ---- shardings as JAX 0.12 prints them, by the names of axes
+
+NAMED = {
+    "{mesh['X'=4,'Y'=2], [{'X'}, {'Y'}]}": "{devices=[4,2]<=[8]}",
+    "{mesh['X'=4,'Y'=2], [{'Y'}, {}]}": "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}",
+    "{{mesh['X'=4,'Y'=2], [{}, {}]}, {mesh['X'=4,'Y'=2], [{'Y', 'X'}]}}": "{{replicated}, {devices=[8]<=[4,2]T(1,0)}}",
+    "{devices=[2,4]<=[8]}": "{devices=[2,4]<=[8]}",
+    "{maximal device=0}": "{maximal device=0}",
+}
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_named_shardings_are_spelled_as_tiles(named):
+    assert stages._spell_as_tiles(named) == NAMED[named]
+
+
+@pytest.mark.parametrize(
+    "unclear",
+    [
+        "{mesh['X'=4,'Y'=2], [{'X':(1)2}, {}]}",
+        "{mesh['X'=4,'Y'=2], [{}, {}], unreduced={'Y'}}",
+        "{mesh['X'=4,'Y'=2], device_ids=([8]), [{'X'}, {}]}",
+    ],
+)
+def test_a_named_sharding_of_another_kind_is_not_guessed(unclear):
+    with pytest.raises(ValueError, match="mesh"):
+        stages._spell_as_tiles(unclear)
