@@ -96,11 +96,6 @@ def find_full_temporary_folder() -> str | None:
         return None
 
 
-def has_final_dump(folder: Path | None) -> bool:
-    """Returns whether the compiler dumped the module after code generation, as it does for TPUs."""
-    return folder is not None and any(folder.glob(_FINAL[0]))
-
-
 def read_dumps(folder: Path | None) -> CompiledProgram:
     """Reads the relevant dumps of a compile; the text is empty if the program was not dumped."""
     if folder is None:

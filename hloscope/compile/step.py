@@ -27,7 +27,6 @@ from hloscope.compile.estimates import Estimate, estimate_cost
 from hloscope.compile.sharding_change import ModuleEdit
 from hloscope.compile.stages import (
     find_full_temporary_folder,
-    has_final_dump,
     make_dump_folder,
     read_dumps,
     watch_schedule,
@@ -422,7 +421,8 @@ def run_compile(
 ) -> CompiledProgram:
     """Runs a compile and collects its messages and dumps.
 
-    A TPU program's text is that of the dump, which is spelled as at the scheduled stage.
+    Text that this jaxlib cannot read back from its own compiler is taken from the dump: on jaxlib 0.10, asynchronous
+    calls with late operands are such text.
 
     Args:
         make_executable: Compiles with given options, and returns an XLA executable.
@@ -448,7 +448,7 @@ def run_compile(
             if not text_is_enough or not found.text:
                 raise
         else:
-            found = _read_executable(executable, read_dumps(dumped), is_dumped=has_final_dump(dumped))
+            found = _read_executable(executable, read_dumps(dumped))
         full = None if dumped is None else find_full_temporary_folder()
     notes = [f"the temporary folder {full} is full, so what the compiler wrote there is incomplete"] if full else []
     return replace(
@@ -459,17 +459,16 @@ def run_compile(
     )
 
 
-def _read_executable(executable: Any, dumps: CompiledProgram, *, is_dumped: bool) -> CompiledProgram:
-    """The facts of a successful compile, in addition to its dumps; its text only where the final one is not dumped."""
+def _read_executable(executable: Any, dumps: CompiledProgram) -> CompiledProgram:
+    """The facts of a successful compile, in addition to its dumps."""
     import jax
 
-    text = dumps.text
-    if not is_dumped:
-        try:
-            text = executable.hlo_modules()[0].to_string()
-        except jax.errors.JaxRuntimeError:
-            if not text:
-                raise
+    try:
+        text = executable.hlo_modules()[0].to_string()
+    except jax.errors.JaxRuntimeError:
+        if not dumps.text:
+            raise
+        text = dumps.text
     try:
         stats = executable.get_compiled_memory_stats()
     except (AttributeError, jax.errors.JaxRuntimeError):

@@ -307,7 +307,7 @@ COMMAND_LINE = {
     "a name that is none": Try("there is no target 'stop'", arguments=("check", "twin", "stop")),
     "a name as a pattern": Try("there is no target", arguments=("check", "st*")),
     "names with commas": Try("there is no target", arguments=("check", "step,twin")),
-    "a slice that is none": Try("there is no target", arguments=("check", "step@v5e:2x4")),
+    "a slice that is none": Try("has no slice", arguments=("check", "step@v5e:2x4")),
     "a targets file that is not there": Try("there is no file x.toml", arguments=("check", "--config", "x.toml")),
     "a targets file in the bin": Try("there is no file", arguments=("check", "--config", os.devnull)),
     "another targets file": Try(

@@ -55,6 +55,7 @@ TAKEN = {
     "--mesh": "X=4,Y=2",
     "--no-cache": "",
     "--no-try": "",
+    "--quick": "",
     "--on": "tpu|cpu",
     "--only": "NAME",
     "--out": "SPEC…",

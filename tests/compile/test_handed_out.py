@@ -53,7 +53,7 @@ def test_a_compiled_program_is_what_its_lowering_compiles_to(name, order):
     assert (found.slice.name, again.slice.name, again.slice.chosen_by) == (name, name, "compiled")
     assert costs(found) == costs(again) != []
     assert found.time == again.time
-    same = {"fits": None, "temp_bytes": 0, "peak_bytes": 0}
+    same = {"fits": None, "temp_bytes": 0, "peak_bytes": 0, "data_bytes": 0}
     assert replace(found.memory, **same) == replace(again.memory, **same)
     assert (
         found.memory.temp_bytes
