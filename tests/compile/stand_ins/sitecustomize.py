@@ -23,10 +23,10 @@ if "hloscope.compile.worker" in sys.orig_argv and "STAND_IN" in os.environ:
         elif how == "hang":  # inside C, with the interpreter's lock held, for longer than the universe
             re.match(r"(a+)+$", "a" * 64 + "b")
 
-    def doomed_compile(program):
+    def doomed_compile(program, **stages):
         if b"doomed" in program.module:
             die()
-        return compile_program(program)
+        return compile_program(program, **stages)
 
     def doomed_propagate(module, seen_by, *, origins, **how):
         text = module if isinstance(module, str) else module.decode(errors="replace")
