@@ -6,6 +6,7 @@ error with its description, place and fix.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.base.errors import HloscopeError, Option, did_you_mean, format_excerpt, say
-from hloscope.base.files import is_file
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME, is_list_of, is_share, is_table_of, is_text
 from hloscope.judge.plugins import load_plugins
 
@@ -201,7 +201,7 @@ def find_project(start: Path, *, named: Path | None = None) -> ProjectConfig:
             "[tool.hloscope]",
             fix=_EXAMPLE,
         )
-    if not is_file(path):
+    if not os.path.isfile(path):
         raise ConfigError(f"there is no file {path}", fix="name a TOML file with targets")
     if named is None and path.name == "hloscope.toml" and _has_section(path.with_name("pyproject.toml")):
         what = "hloscope.toml and pyproject.toml both have targets, and those of one would not be checked"
@@ -289,8 +289,8 @@ def _has_section(path: Path) -> bool:
     Raises:
         ConfigError: The file mentions hloscope and cannot be read.
     """
-    if path.name == "hloscope.toml" or not is_file(path):
-        return is_file(path)
+    if path.name == "hloscope.toml" or not os.path.isfile(path):
+        return os.path.isfile(path)
     text = _read_text(path)
     return "tool.hloscope" in text and "hloscope" in _parse_toml(path, text).get("tool", {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,6 @@ from hloscope.app.requests import (
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import HloscopeError, Option, TargetError, say
-from hloscope.base.files import is_file
 from hloscope.compile.hlo_files import is_hlo_target, split_module
 from hloscope.compile.target import OPTIONS_BY_NAME, TargetOptions, accept_options, make_facts
 from hloscope.judge.baseline_files import is_baseline, read_baselines
@@ -229,7 +229,7 @@ def find_sides(
     Raises:
         HloscopeError: The input is invalid, or one of them cannot be analyzed.
     """
-    sides = {name: read_side(Path(name), name, written) for name in programs if is_file(split_module(name)[0])}
+    sides = {name: read_side(Path(name), name, written) for name in programs if os.path.isfile(split_module(name)[0])}
     to_compile = [name for name in programs if sides.get(name) is None]
     for name in to_compile:
         if is_hlo_target(name) or name.endswith(".json"):

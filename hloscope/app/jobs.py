@@ -32,7 +32,6 @@ from hloscope.base.errors import (
     TimeLimitError,
     say,
 )
-from hloscope.base.files import is_there
 from hloscope.base.store import ADDRESS, NOTES, compile_sources, open_default_store, warn_without_key
 from hloscope.base.units import pluralize
 from hloscope.compile.client import choose_time_limit, count_useful_workers, describe_exit
@@ -69,7 +68,7 @@ class Checkout:
         if not path.is_relative_to(self.working_tree) or path.is_relative_to(self.folder):
             return None
         there = self.folder / path.relative_to(self.working_tree)
-        return there if is_there(there) else None
+        return there if os.path.exists(there) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +277,7 @@ def _read_job_text(job: Job) -> tuple[Text, RuleSelection]:
     from hloscope.judge.selection import make_selection
 
     target, path = job.target, job.root / (job.target.hlo or "")
-    if not is_there(split_module(path)[0]):
+    if not os.path.exists(split_module(path)[0]):
         raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
     root = None if target.source_root is None else job.root / target.source_root
     said = {**target.options, "slice": job.slice}

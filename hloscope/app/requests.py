@@ -31,7 +31,6 @@ from hloscope.base.errors import (
     make_missing_file_error,
     say,
 )
-from hloscope.base.files import is_there
 from hloscope.base.outputs import check_hlo_file, write_text
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
@@ -357,7 +356,7 @@ def read_hlo_text(target: str | Path) -> str:
         HloParseError: No module has that name, or several have.
     """
     path, module = split_module(target)
-    if not is_there(path):
+    if not os.path.exists(path):
         raise make_missing_file_error(path, is_hlo_target)
     text = read_hlo(path)
     return text if module is None else select_module_text(text, module, name=path)

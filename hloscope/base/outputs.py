@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hloscope.base.errors import HloscopeError, TargetError
-from hloscope.base.files import is_folder, is_there
 
 _SOURCES = (".py", ".pyi", ".ipynb")
 _REPORTS = (
@@ -130,7 +129,7 @@ def check_output(path: str | Path | None, kind: str, ending: str = "") -> None:
         check_report_file(path, ending)
     elif path is None or path == "-":
         raise TargetError("this format writes a folder, and none is named", fix="name one: -o LOGDIR")
-    elif is_there(path) and not is_folder(path):
+    elif os.path.exists(path) and not os.path.isdir(path):
         raise TargetError(f"{path} is a file, and this format writes a folder", fix="name another place")
 
 
@@ -196,7 +195,7 @@ def _write(path: Path, content: bytes, what: str = "the report") -> None:
         path.write_bytes(content)
     except OSError as error:
         fix = "name another file"
-        if not is_folder(path.parent):
+        if not os.path.isdir(path.parent):
             fix = f"create the folder {path.parent} first, or {fix}"
         raise HloscopeError(f"{what} cannot be written to {path}", why=error.strerror, fix=fix) from error
     except ValueError as error:  # a name with a null byte

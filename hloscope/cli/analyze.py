@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ import click
 
 from hloscope.base.calls import parse_capacity
 from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
-from hloscope.base.files import is_there
 from hloscope.base.progress import StageDisplay, show_progress
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
@@ -150,7 +150,7 @@ def _refuse_options_of_folders(target: str, options: dict[str, Any]) -> None:
     """
     for name in ("only", "memory", "jobs"):
         if options[name]:
-            what = f"{target} is not one" if is_there(target) else f"there is no folder {target}"
+            what = f"{target} is not one" if os.path.exists(target) else f"there is no folder {target}"
             raise TargetError(f"--{name} is for a folder of XLA dumps, but {what}", fix="leave it out")
 
 

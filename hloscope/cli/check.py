@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from hloscope.base.errors import (
     NotationError,
     did_you_mean,
 )
-from hloscope.base.files import is_folder
 from hloscope.base.outputs import check_report_file
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
@@ -70,7 +70,7 @@ def _parse_format_and_file(text: str) -> tuple[str, str]:
         raise NotationError(f"--write {text!r} does not begin with a format", fix=fix)
     if path in ("", "-"):
         raise NotationError(f"--write {text!r} does not name a file", fix=f"write {name}=FILE; standard output is -o -")
-    if not is_folder(Path(path).resolve().parent):
+    if not os.path.isdir(Path(path).resolve().parent):
         raise NotationError(f"the folder of --write {text!r} does not exist", fix="create it first")
     check_report_file(path, find_renderer(name).ending)
     return name, path

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.base.errors import NotationError
-from hloscope.base.files import is_folder
 from hloscope.base.progress import show_progress
 from hloscope.cli import running
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME, TargetFacts
@@ -135,7 +134,7 @@ def _start_compiler(target: str, slice_name: str | None) -> None:
 
     from hloscope.compile.hlo_files import is_hlo_target
 
-    if target != "-" and not is_hlo_target(target) and not is_folder(target) and find_spec("jax") is not None:
+    if target != "-" and not is_hlo_target(target) and not os.path.isdir(target) and find_spec("jax") is not None:
         from hloscope.base.store import open_default_store
         from hloscope.compile.client import start_worker_ahead
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.base.errors import HloParseError, TargetError, format_excerpt
-from hloscope.base.files import is_file, is_there
 from hloscope.base.protobuf import (
     WireError,
     change_at_path,
@@ -134,7 +134,7 @@ def is_hlo_target(target: object) -> bool:
         return False
     target, _ = split_module(target)
     plain = _COMPRESSED.sub("", target).lower()
-    return plain.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and is_file(target))
+    return plain.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and os.path.isfile(target))
 
 
 def is_compressed(name: str) -> bool:
@@ -153,7 +153,7 @@ def split_module(target: str | Path) -> tuple[str, str | None]:
     An existing file whose own name holds the `#` is taken literally.
     """
     path, _, module = str(target).rpartition("#")
-    return (path, module) if path and module and not is_there(target) else (str(target), None)
+    return (path, module) if path and module and not os.path.exists(target) else (str(target), None)
 
 
 def read_hlo(path: str | Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import signal
 import threading
@@ -30,7 +31,6 @@ from hloscope.base.errors import (
     make_missing_file_error,
     say,
 )
-from hloscope.base.files import is_file, is_folder
 from hloscope.compile.importing import (
     IsolatedModules,
     format_path,
@@ -159,8 +159,8 @@ def _check_same_file(module: ModuleType, file: Path) -> ModuleType:
 
 def _find_module_of_file(path: Path, target: str) -> tuple[str, Path]:
     """The dotted name of a Python file and the folder to import it from: the root of its package."""
-    if not is_file(path):
-        if is_folder(path):
+    if not os.path.isfile(path):
+        if os.path.isdir(path):
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn, or one of HLO")
         raise make_missing_file_error(str(path), lambda name: name.endswith(".py"))
     if path.suffix != ".py":

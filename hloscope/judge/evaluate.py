@@ -14,7 +14,6 @@ from pathlib import Path, PurePath
 from hloscope.analysis.provenance import split_place
 from hloscope.analysis.totals import compute_totals, remove_guesses
 from hloscope.base.errors import did_you_mean
-from hloscope.base.files import is_file
 from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_capacity, format_count, format_time, pluralize, sum_known
 from hloscope.judge.matching import find_respellings
@@ -493,8 +492,8 @@ def _check_files(contract: Contract, analysis: Analysis, root: Path | None) -> I
 
 def _find_files(root: Path, path: str) -> Iterator[Path]:
     """The files below a folder whose path ends so; folders that hold no code of the project are left out."""
-    if is_file(root / path) or Path(path).is_absolute():
-        yield from (file for file in (root / path,) if is_file(file))
+    if os.path.isfile(root / path) or Path(path).is_absolute():
+        yield from (file for file in (root / path,) if os.path.isfile(file))
         return
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_SOURCES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hloscope.base.errors import TARGET, Command, Option, ProfileError, say
-from hloscope.base.files import is_file, is_folder
 from hloscope.base.protobuf import WireError, WireValue, encode_message, read_double, read_fields, to_signed
 
 PREDICTED = "predicted"
@@ -344,9 +344,9 @@ def find_profile_files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
     Raises:
         ProfileError: There is no such file.
     """
-    if is_file(path):
+    if os.path.isfile(path):
         return [path], ()
-    if not is_folder(path):
+    if not os.path.isdir(path):
         raise ProfileError(f"there is no profile {path}", fix=_HOW_TO_NAME)
     own = sorted(path.glob(_FILES))
     if own:

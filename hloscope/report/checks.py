@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ from rich.text import Text
 from hloscope.analysis.provenance import split_place
 from hloscope.base.documents import SCHEMA, Schema, make_document, to_plain
 from hloscope.base.environment import format_place
-from hloscope.base.files import is_file
 from hloscope.base.results import Shown, group_by
 from hloscope.base.units import format_bytes, format_flops, format_time, format_time_range, pluralize
 from hloscope.judge.changes import Figure, Judged, Judgement
@@ -107,7 +107,7 @@ class CheckReport(Shown):
         first, *rest = error.removeprefix("error: ").splitlines()
         message = " ".join((first, *map(str.strip, rest)))
         found = _PLACE.search(error)
-        known = found is not None and is_file(self.root / found["file"])
+        known = found is not None and os.path.isfile(self.root / found["file"])
         source = found["file"] + found["line"] if found and known else checked.place
         return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=message, source=source)
 

@@ -20,7 +20,6 @@ from typing import IO, Any
 
 from hloscope.base.environment import is_library
 from hloscope.base.errors import Either, TargetError, make_missing_file_error, say
-from hloscope.base.files import is_file, is_folder, is_there
 from hloscope.compile.importing import format_path
 
 RUN_BELOW_BYTES = 64_000_000
@@ -117,7 +116,7 @@ def find_script(words: Sequence[str]) -> Script:
         )
     if first == "-m":
         return _find_module(given, rest)
-    if is_file(first) or first.endswith(".py"):
+    if os.path.isfile(first) or first.endswith(".py"):
         return _find_file(given, Path(first), rest)
     for entry in metadata.entry_points(group="console_scripts"):
         if entry.name == Path(first).name:
@@ -148,9 +147,9 @@ def _find_module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
 
 
 def _find_file(given: tuple[str, ...], path: Path, rest: tuple[str, ...]) -> Script:
-    if not is_there(path):
+    if not os.path.exists(path):
         raise make_missing_file_error(str(path), lambda name: name.endswith(".py"))
-    if is_folder(path):
+    if os.path.isdir(path):
         raise TargetError(f"{path} is a folder", fix=f"name the script in it, such as {path}/train.py")
     if path.suffix not in (".py", ".pyw"):
         with path.open("rb") as file:
