@@ -34,12 +34,12 @@ PAIRS = [
     ("two_matmuls", "two_matmuls", "v6e"),
     ("mixture_of_experts", "mixture_of_experts", "v5e"),
     ("mixture_of_experts", "mixture_of_experts", "v6e"),
-    ("shard_means", "shard_means", "v5e"),
+    ("feed_forward", "feed_forward_linear", "v5e"),
     ("ambiguous_einsum", "whole_columns", "v5p"),
     ("ambiguous_einsum", "sharded_columns_shard_map", "v6e"),
     ("all_reduce_matmul", "all_reduce_matmul", "v5e"),
     ("reduce_scatter_matmul", "reduce_scatter_matmul", "v4"),
-    ("moe_local", "masked", "v5e"),
+    ("reduce_scatter_matmul", "reduce_scatter_matmul", "v5e"),
     ("two_matmuls", "two_matmuls_shard_map", "7x"),
 ]
 
