@@ -23,6 +23,7 @@ from hloscope.compile.cache import is_likely_cached, read_compile_flags
 from hloscope.compile.pool import BYTES_PER_WORKER, WorkerDied, WorkerPool, count_cores, count_slots, find_free_bytes
 from hloscope.compile.stages import find_full_temporary_folder, find_stage_check
 from hloscope.model.capture import CompiledProgram, CompileRequest, ShardyModule
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice, find_smallest_slice
 
 T = TypeVar("T")
@@ -136,13 +137,16 @@ def start_worker_ahead(target: str, slice_name: str | None, store: Store | None)
         get_pool().warm(make_worker_environment(), slice_name or _ANY_SLICE)
 
 
-def ask_compile(program: CompileRequest, *, name: str, timeout_s: float | None) -> Question[CompiledProgram]:
+def ask_compile(
+    program: CompileRequest, *, name: str, timeout_s: float | None, wanted: CompileStage = CompileStage.COMPILED
+) -> Question[CompiledProgram]:
     """Asks a worker to compile a program.
 
     Args:
         program: The program.
         name: The user's name for it, for messages.
         timeout_s: Time limit of the compile in seconds; None for the default of `choose_time_limit`.
+        wanted: The stage that is enough; only if it is the scheduled one, that is sent ahead.
 
     Returns:
         A question whose answer is a `CompiledProgram`; `answer` raises the errors of `step.compile_program`.
@@ -156,7 +160,8 @@ def ask_compile(program: CompileRequest, *, name: str, timeout_s: float | None) 
         timeout_s=timeout_s,
         simulated_devices=devices,
         shown=operation_numbers.make_message_filter(program.module),
-        reports=_has_scheduled_stage(program),
+        has_files=True,
+        reports=wanted is CompileStage.SCHEDULED and _has_scheduled_stage(program),
     )
 
 
@@ -203,6 +208,13 @@ def ask_propagation(
     return None, not by_machine
 
 
+def _make_folder() -> TemporaryDirectory[str] | None:
+    """A folder for the files of a step; None on a full disk, as the step itself will say."""
+    with suppress(OSError):
+        return TemporaryDirectory(prefix="hloscope-", ignore_cleanup_errors=True)
+    return None
+
+
 class Question(Generic[T]):
     """A step that a worker was asked to run.
 
@@ -213,7 +225,9 @@ class Question(Generic[T]):
         timeout_s: Time limit in seconds, including the wait for other processes; None for the default.
         simulated_devices: The number of CPU devices that the worker needs.
         shown: Converts the words of a dying compiler to those for users.
-        reports: Whether the function may `report` an early result, and takes a `folder` for its files.
+        has_files: Whether the function takes a `folder` for its files, which this process owns: a worker that is ended
+            leaves nothing.
+        reports: Whether the function may `report` an early result.
         kwargs: Arguments by keyword.
     """
 
@@ -226,6 +240,7 @@ class Question(Generic[T]):
         timeout_s: float | None = None,
         simulated_devices: int = 1,
         shown: Callable[[str], str] = str,
+        has_files: bool = False,
         reports: bool = False,
         **kwargs: object,
     ) -> None:
@@ -235,17 +250,15 @@ class Question(Generic[T]):
         self._early: Future[T] = Future()
         environment = make_worker_environment(simulated_devices)
         self._future: Future[T]
-        if reports and isinstance(self._workers, WorkerPool):
-            with suppress(OSError):  # a full disk, as the function will say
-                owned = TemporaryDirectory(prefix="hloscope-", ignore_cleanup_errors=True)
-                kwargs["folder"] = owned.name
-            self._future = self._workers.submit_reporting(
-                environment, self._limit, self._early.set_result, function, *args, **kwargs
-            )
-            if "folder" in kwargs:  # this process's, so that a worker that is ended leaves nothing
-                self._future.add_done_callback(lambda _: owned.cleanup())
-        else:
+        if not isinstance(self._workers, WorkerPool):
             self._future = self._workers.submit_in(environment, self._limit, function, *args, **kwargs)
+            return
+        report = self._early.set_result if reports else None
+        owned = _make_folder() if has_files else None
+        more = kwargs if owned is None else {**kwargs, "folder": owned.name}
+        self._future = self._workers.submit_reporting(environment, self._limit, report, function, *args, **more)
+        if owned is not None:
+            self._future.add_done_callback(lambda _: owned.cleanup())
 
     def first_answer(self) -> T:
         """Waits for the early result; for the answer, if that comes first. Raises the errors of `answer`."""

@@ -71,7 +71,8 @@ class PendingCompile:
             return self
         raise_if_interrupted()
         name, limit = self.program.name, self.program.facts.timeout_s
-        return replace(self, question=client.ask_compile(self.asked, name=name, timeout_s=limit))
+        question = client.ask_compile(self.asked, name=name, timeout_s=limit, wanted=self.wanted)
+        return replace(self, question=question)
 
     def capture(self, stage: Stage = lambda _: None, *, reasons: bool = True) -> Capture:
         """Waits for the compile.

@@ -520,13 +520,13 @@ class WorkerPool(Executor):
         self,
         environment: Mapping[str, str],
         limit_s: float | None,
-        report: Callable[[Any], None],
+        report: Callable[[Any], None] | None,
         fn: Callable[..., T],
         /,
         *args: Any,
         **kwargs: Any,
     ) -> Future[T]:
-        """`submit_in`, for a function that may `report` an early result: it is passed on while the function runs."""
+        """`submit_in`, for a function that may `report` an early result, which is passed on; None to ask for none."""
         return self._start(_Task(limit_s, report), environment, (fn, args, kwargs))
 
     def _start(self, task: _Task, environment: Mapping[str, str], call: tuple[Any, ...]) -> Future[Any]:

@@ -235,7 +235,7 @@ def is_whole_module(text: str) -> bool:
 
 
 def _read_shardings(folder: Path) -> tuple[tuple[bytes, ...] | None, tuple[bytes, ...] | None]:
-    """A serialized `OpSharding` for each parameter and each output; None if the module was not partitioned."""
+    """A serialized `OpSharding` for each parameter and each output; None where one of them is not printed."""
     text = _read_largest(path for path in folder.glob("*.txt") if _BEFORE_PARTITIONER.search(path.name))
     if text is None or not is_whole_module(text):
         return None, None
@@ -244,9 +244,11 @@ def _read_shardings(folder: Path) -> tuple[tuple[bytes, ...] | None, tuple[bytes
     root = _ROOT.search(entry)
     if root is None:
         return None, None
+    known = [_parse_sharding(found["shape"], found["rest"]) for found in parameters]
+    given = tuple(sharding for sharding in known if sharding is not None)
     outputs = _parse_sharding(root["shape"], root["rest"])
     return (
-        tuple(_parse_sharding(found["shape"], found["rest"]) or b"" for found in parameters),
+        given if len(given) == len(known) else None,
         None if outputs is None else tuple(read_at_path(outputs, (_TUPLE_SHARDINGS,))) or (outputs,),
     )
 

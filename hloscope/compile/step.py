@@ -303,7 +303,8 @@ _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
 _SAID_CHARS = 200
 _DUMP = re.compile(r"_dump_to\b")
 _SURE_HBM_SHARE = 0.9
-"""The share of HBM up to which no program was refused: the compiler keeps less than the rest for itself."""
+"""The share of HBM beyond which the compiler's own verdict is awaited, because it keeps a part of HBM for itself. A
+precaution: how near to the limit its verdict could be told from the assignment was not measured."""
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
@@ -363,8 +364,10 @@ def compile_program(
 
 def _surely_fits(found: CompiledProgram, chosen: Slice) -> bool:
     """Returns whether a scheduled program is far from the HBM limit, which the compiler checks only afterwards."""
-    assigned = sum(found.memory_bytes.values()) - 2 * found.memory_bytes.get("alias_size_in_bytes", 0)
-    return chosen.chip is not None and 0 < assigned <= _SURE_HBM_SHARE * chosen.chip.hbm_bytes_per_device
+    if chosen.chip is None or found.hbm_peak is None:
+        return False
+    assigned = found.hbm_peak.live_bytes - found.hbm_peak.temporary_bytes + found.hbm_peak.heap_bytes
+    return assigned <= _SURE_HBM_SHARE * chosen.chip.hbm_bytes_per_device
 
 
 def _is_dumped(options: Mapping[str, str]) -> bool:

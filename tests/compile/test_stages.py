@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 import threading
@@ -18,9 +17,9 @@ from compiled_twice import lowered
 import hloscope
 from hloscope.base.errors import CompilerDiedError
 from hloscope.base.store import Store
-from hloscope.compile import client, compiling, stages
+from hloscope.compile import client, compiling, jax_support, stages
 from hloscope.compile.step import _surely_fits
-from hloscope.model.capture import CompiledProgram
+from hloscope.model.capture import CompiledProgram, HbmPeak
 from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import parse_slice
 
@@ -50,6 +49,9 @@ def test_both_stages_say_the_same(file, function, generation):
     pair = two_stages.compile_pair(f"{FOLDER / file}.py:{function}", slice_of=generation)
     assert pair.scheduled is not None
     assert pair.differences == ()
+    known = stages.find_stage_check(jax_support.find_own_libtpu_version())
+    assert known is not None
+    assert pair.added <= set(known.added)
     assert (pair.scheduled.stage, pair.compiled.stage) == (CompileStage.SCHEDULED, CompileStage.COMPILED)
 
 
@@ -97,8 +99,9 @@ def test_a_worker_that_dies_between_the_stages_makes_no_wrong_entry(times, progr
     chance = random.Random(times)
     for number in range(times):
         store = Store(tmp_path / str(number), most_bytes=1 << 30)
-        pending = compiling.start_compile(program, store=store)
+        pending = compiling.start_compile(program, store=store, wanted=CompileStage.SCHEDULED)
         pending.question.first_answer()
+        pending = replace(pending, wanted=CompileStage.COMPILED)
         threading.Timer(chance.random() * 0.5, pending.drop).start()
         with suppress(CompilerDiedError):
             pending.capture()
@@ -138,10 +141,13 @@ def test_a_file_that_is_not_whole_is_not_read(dumped):
             path.write_bytes(whole)
 
 
-@pytest.mark.parametrize(("assigned_bytes", "is_sure"), [(1 << 30, True), (15 << 30, False), (0, False)])
-def test_what_may_not_fit_waits_for_the_compilers_verdict(assigned_bytes, is_sure):
-    memory = {"alias_size_in_bytes": 0, "argument_size_in_bytes": assigned_bytes}
-    assert _surely_fits(CompiledProgram(text="", memory_bytes=memory), parse_slice("v5e:2x4")) is is_sure
+@pytest.mark.parametrize(("constant_bytes", "heap_bytes", "is_sure"), [(1, 1, True), (15, 0, False), (1, 14, False)])
+def test_what_may_not_fit_waits_for_the_compilers_verdict(constant_bytes, heap_bytes, is_sure):
+    live = constant_bytes << 30
+    peak = HbmPeak(at="", buffers=(), other_bytes=0, live_bytes=live, heap_bytes=heap_bytes << 30, temporary_bytes=0)
+    found = CompiledProgram(text="", memory_bytes={}, hbm_peak=peak)
+    assert _surely_fits(found, parse_slice("v5e:2x4")) is is_sure
+    assert not _surely_fits(replace(found, hbm_peak=None), parse_slice("v5e:2x4"))
 
 
 def test_a_version_that_was_never_compared_is_compiled_in_full():
@@ -179,7 +185,6 @@ def test_stages_are_of_functions(tmp_path):
         hloscope.analyze(TEXT, stage="scheduled")
     with pytest.raises(hloscope.HloscopeError, match="stage"):
         hloscope.analyze(TEXT, stage="quick")
-    assert os.environ["HLOSCOPE_CACHE"] == "0"
 
 
 # ---- shardings as JAX 0.12 prints them, by the names of axes

@@ -1,7 +1,7 @@
 """The two stages of one compile side by side: `nox -s stages` compares them for many programs and generations.
 
-Prints what differs, and writes the table of `hloscope/compile/stages.toml`, by which hloscope knows which versions of
-libtpu have a scheduled stage that can be trusted.
+Prints what differs, and the entry for `hloscope/compile/stages.toml`, by which hloscope knows which versions of libtpu
+have a scheduled stage that can be trusted.
 """
 
 from __future__ import annotations
