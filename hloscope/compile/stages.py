@@ -78,12 +78,16 @@ def make_dump_folder(
 
     Args:
         options: The user's options.
-        within: The folder to make it in; None for the system's folder for temporary files.
+        within: The folder to make it in, with which its owner deletes it; None for a temporary one.
     """
     if "xla_dump_to" in options:
         yield dict(options), None
         return
-    with tempfile.TemporaryDirectory(prefix="hloscope-", dir=within, ignore_cleanup_errors=True) as folder:
+    if within is not None:
+        folder = tempfile.mkdtemp(dir=within)
+        yield {**options, **_OPTIONS, "xla_dump_to": folder}, Path(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="hloscope-", ignore_cleanup_errors=True) as folder:
         yield {**options, **_OPTIONS, "xla_dump_to": folder}, Path(folder)
 
 
