@@ -33,6 +33,8 @@ _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 """Opcodes that write a part of their first operand in place, with the index of the operand that is the part."""
 
+_COPY_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
+
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
 """Opcodes of which each result element comes from one element of the operand."""
 
@@ -460,14 +462,29 @@ class Operations:
             least_bf16_flops=sum(cost.least_bf16_flops for cost in all_costs),
         )
 
+    def find_copy(self, instruction: HloInstruction) -> str | None:
+        """The opcode of the copy that an instruction starts within a device's memory, or from or to the host.
+
+        An executable's text prints `slice-start`, a dump of the same module an `async-start` that calls a computation
+        with a `slice`. None for anything else.
+        """
+        if instruction.opcode in _COPY_STARTS:
+            return instruction.opcode.removesuffix("-start")
+        if instruction.opcode != "async-start":
+            return None
+        called = [self.graph.module.computation(name) for _, name in instruction.called]
+        work = [inner.opcode for one in called for inner in one.instructions if inner.opcode != "parameter"]
+        is_copy = len(work) == 1 and f"{work[0]}-start" in _COPY_STARTS and not any(map(runs_on_host, called))
+        return work[0] if is_copy else None
+
     def copy_time(self, instruction: HloInstruction) -> OperationTime:
         """The time of an asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
-        leaves = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions]
-        is_whole = instruction.opcode == "copy-start"
+        leaves, copy = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions], self.find_copy(instruction)
+        is_whole = copy == "copy"
         sizes = [sum(self._traffic.of_shape(leaf)) for leaf in leaves]
         moved = (max if is_whole else min)(sizes, default=0)
         is_over_host = any(memory_space(leaf) == HOST for leaf in leaves)
-        old = instruction.operand(1 if instruction.opcode == "dynamic-update-slice-start" else 0)
+        old = instruction.operand(1 if copy == "dynamic-update-slice" else 0)
         new = leaves[0 if is_whole else -1] if leaves else None
         hbm = Moved(
             read_bytes=moved if old is not None and self._is_in_hbm(old.shape) else 0,

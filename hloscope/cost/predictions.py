@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hloscope.cost.network import NetworkTime
 from hloscope.cost.price import make_program_walk
 from hloscope.cost.records import CollectiveKey, InstructionSpan, TimeBasis
-from hloscope.cost.walk import LOCAL_START_OPCODES, Walk, ends_chain, find_copy_unit
+from hloscope.cost.walk import Walk, ends_chain, find_copy_unit
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
@@ -115,7 +115,8 @@ def _predict(walk: Walk, span: InstructionSpan, executions: int, started: HloIns
     activity, rule = _find_activity(walk, computation, instruction if started is None else started)
     key = (computation, instruction.name)
     transfer = walk.priced.times.get(key)
-    copy = walk.operations.copy_time(instruction) if instruction.opcode in LOCAL_START_OPCODES else None
+    is_copy = walk.operations.find_copy(instruction) is not None
+    copy = walk.operations.copy_time(instruction) if is_copy else None
     transfer_us = transfer.time_us if transfer is not None else None if copy is None else copy.time_us
     begun = span.started
     return PredictedOperation(
@@ -143,7 +144,8 @@ def _find_operation_bound(walk: Walk, instruction: HloInstruction, activity: Act
         return Bound.AT_LEAST if rule == _UNPRICED else Bound.EXACT
     if rule == _ON_ANOTHER_THREAD:
         return Bound.EXACT
-    is_copy, operations = instruction.opcode in LOCAL_START_OPCODES, walk.operations
+    operations = walk.operations
+    is_copy = operations.find_copy(instruction) is not None
     return (operations.copy_time(instruction) if is_copy else operations.time_of(instruction)).bound
 
 
@@ -195,7 +197,7 @@ def _find_activity(walk: Walk, computation: str, instruction: HloInstruction) ->
     for key in [own] if own in priced.times else inside:
         found = priced.times[key]
         return Activity.COMMUNICATION, _UNPRICED if found is None else found.rule
-    if instruction.opcode in LOCAL_START_OPCODES:
+    if operations.find_copy(instruction) is not None:
         copy = operations.copy_time(instruction)
         return (Activity.HOST, _LINK_TO_HOST) if copy.is_over_host else (Activity.MEMORY, copy.basis.value)
     if instruction.opcode in ("send", "recv"):

@@ -16,7 +16,7 @@ from hloscope.base.units import pluralize
 from hloscope.cost.operations import Operations
 from hloscope.cost.predictions import Prediction, predict_step
 from hloscope.cost.records import CollectiveKey
-from hloscope.cost.walk import LOCAL_START_OPCODES, ends_chain, find_scheduled_computations
+from hloscope.cost.walk import ends_chain, find_scheduled_computations
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph, find_call_sites, may_call
 from hloscope.model import Analysis, Collective
@@ -111,7 +111,7 @@ class _PathSearch:
             return _join_paths((callee, trips + (attribute == "condition")) for attribute, callee in callees)
         if opcode == "conditional":
             return max((callee for _, callee in callees), key=lambda callee: callee.time_us, default=_EMPTY_PATH)
-        if opcode in LOCAL_START_OPCODES:
+        if self._operations.find_copy(instruction) is not None:
             is_prefetch = "cross_program_prefetch_index" in instruction.attributes
             return _EMPTY_PATH if is_prefetch else _single_path(key, self._operations.copy_time(instruction).time_us)
         if opcode == "call" or opcode.endswith("-start"):

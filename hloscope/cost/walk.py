@@ -110,7 +110,6 @@ class CopyQueues:
 
 # ---- the walk over one computation in text order: what runs when, and what the core waits for
 
-LOCAL_START_OPCODES = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
 _STEP = "async_collective_fusion"
 _ENDS_CHAIN = "AsyncCollectiveDone"
 _RENDEZVOUS = "_xla_host_transfer_rendezvous"
@@ -197,7 +196,7 @@ class ComputationWalk:
             self._follow_chain(instruction)
         elif opcode in ("parameter", "constant", "bitcast", "tuple"):
             return
-        elif opcode in LOCAL_START_OPCODES:
+        elif self._operations.find_copy(instruction) is not None:
             self._start_copy(instruction)
         elif opcode.endswith("-done"):
             self._done(instruction)

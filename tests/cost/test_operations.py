@@ -1,7 +1,7 @@
 """Times of single instructions."""
 
 import pytest
-from cost_examples import BLOCK, READ, cycles, module_text, moved_us
+from cost_examples import BLOCK, READ, cycles, module_text, moved_us, priced
 
 from hloscope.cost.operations import Operations
 from hloscope.cost.records import TimeBasis
@@ -98,6 +98,24 @@ def test_an_asynchronous_slice_moves_the_slice():
         ARGUMENT, f"ROOT %s = (({BLOCK}), f32[8,1024]{{1,0:T(8,128)S(1)}}, s32[]{{:S(2)}}) slice-start(%a)"
     )
     assert operations.copy_time(start).time_us == pytest.approx(8 * 1024 * 4 / READ)
+
+
+@pytest.mark.parametrize(
+    ("sliced", "operands"),
+    [
+        ("slice(%p), slice={[0:8], [0:1024]}", "%a"),
+        ("dynamic-slice(%p, %i, %i), dynamic_slice_sizes={8,1024}", "%a, %n, %n"),
+    ],
+)
+def test_an_asynchronous_slice_takes_as_long_as_a_dump_writes_it(sliced, operands):
+    small, opcode = "f32[8,1024]{1,0:T(8,128)S(1)}", sliced.partition("(")[0]
+    wrapped = f"%sliced {{\n  %p = {BLOCK} parameter(0)\n  %i = s32[] parameter(1)\n  ROOT %s = {small} {sliced}\n}}\n"
+    begin = f"{ARGUMENT}\n%n = s32[] parameter(1)\n%s = (({BLOCK}, s32[]), {small}, s32[])"
+    direct = f"{begin} {opcode}-start({operands})\nROOT %d = {small} {opcode}-done(%s)"
+    dumped = f"{begin} async-start({operands}), calls=%sliced\nROOT %d = {small} async-done(%s)"
+    executable, dump = priced(module_text(direct)), priced(module_text(dumped, before=wrapped))
+    assert dump.time == executable.time
+    assert executable.time.step_us >= 8 * 1024 * 4 / READ
 
 
 TO_HOST = f"ROOT %s = ({ON_HOST}, {BLOCK}, u32[]{{:S(2)}}) copy-start(%a)"
