@@ -100,6 +100,11 @@ def find_full_temporary_folder() -> str | None:
         return None
 
 
+def is_compiled_dump(folder: Path | None, text: str) -> bool:
+    """Returns whether a text of `read_dumps` is the whole module after code generation, which is dumped for TPUs."""
+    return folder is not None and any(folder.glob(_FINAL[0])) and is_whole_module(text)
+
+
 def read_dumps(folder: Path | None) -> CompiledProgram:
     """Reads the relevant dumps of a compile; the text is empty if the program was not dumped."""
     if folder is None:

@@ -17,6 +17,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import takewhile
 from math import prod
+from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
@@ -27,6 +28,7 @@ from hloscope.compile.estimates import Estimate, estimate_cost
 from hloscope.compile.sharding_change import ModuleEdit
 from hloscope.compile.stages import (
     find_full_temporary_folder,
+    is_compiled_dump,
     make_dump_folder,
     read_dumps,
     watch_schedule,
@@ -424,8 +426,8 @@ def run_compile(
 ) -> CompiledProgram:
     """Runs a compile and collects its messages and dumps.
 
-    Text that this jaxlib cannot read back from its own compiler is taken from the dump: on jaxlib 0.10, asynchronous
-    calls with late operands are such text.
+    A TPU program's text is that of its dump, as at the scheduled stage; an executable's is spelled otherwise, and
+    jaxlib 0.10 cannot read back all of it: asynchronous calls with late operands.
 
     Args:
         make_executable: Compiles with given options, and returns an XLA executable.
@@ -451,7 +453,7 @@ def run_compile(
             if not text_is_enough or not found.text:
                 raise
         else:
-            found = _read_executable(executable, read_dumps(dumped))
+            found = _read_executable(executable, dumped)
         full = None if dumped is None else find_full_temporary_folder()
     notes = [f"the temporary folder {full} is full, so what the compiler wrote there is incomplete"] if full else []
     return replace(
@@ -462,16 +464,18 @@ def run_compile(
     )
 
 
-def _read_executable(executable: Any, dumps: CompiledProgram) -> CompiledProgram:
-    """The facts of a successful compile, in addition to its dumps."""
+def _read_executable(executable: Any, folder: Path | None) -> CompiledProgram:
+    """The facts of a successful compile: from its dumps, and what these leave open."""
     import jax
 
-    try:
-        text = executable.hlo_modules()[0].to_string()
-    except jax.errors.JaxRuntimeError:
-        if not dumps.text:
-            raise
-        text = dumps.text
+    dumps = read_dumps(folder)
+    text = dumps.text
+    if not is_compiled_dump(folder, text):
+        try:
+            text = executable.hlo_modules()[0].to_string()
+        except jax.errors.JaxRuntimeError:
+            if not text:
+                raise
     try:
         stats = executable.get_compiled_memory_stats()
     except (AttributeError, jax.errors.JaxRuntimeError):

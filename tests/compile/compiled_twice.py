@@ -99,11 +99,12 @@ def compiled_twice(program: Lowered, folder: Path) -> Twice:
     """Compiles one lowered program with numbers, and without."""
     folder.mkdir(exist_ok=True)
     options = {**program.facts.compiler_options, **DUMPS, "xla_dump_to": str(folder)}
-    plain = replace(program, facts=replace(program.facts, compiler_options=options))
+    captured = start_compile(replace(program, facts=replace(program.facts, compiler_options=options))).capture()
+    dumped = read_dumps(folder)
     return Twice(
         numbered=start_compile(program).capture(),
-        plain=start_compile(plain).capture(),
-        partitioned=read_dumps(folder).partitioned,
+        plain=replace(captured, compiled=replace(captured.compiled, text=dumped.text)),
+        partitioned=dumped.partitioned,
         folder=folder,
     )
 
