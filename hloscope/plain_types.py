@@ -81,6 +81,7 @@ class AnalysisDict(TypedDict):
     mesh: MeshDict | None
     num_partitions: int
     stage: CompileStageText | None
+    digest: str | None
     collectives: list[CollectiveDict]
     totals: TotalsDict
     arguments: list[ArrayFactDict]

@@ -210,6 +210,7 @@ def _add_compiler_facts(found: Analysis, module: HloModule, program: Capture) ->
     known = {warning.text for warning in found.rematerializations}
     return replace(
         found,
+        digest=program.digest,
         slice=make_slice_fact(program),
         arguments=found.arguments if program.arguments is None else _merge_arrays(program.arguments, found.arguments),
         outputs=found.outputs if program.outputs is None else _merge_arrays(program.outputs, found.outputs),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from hloscope.analysis.totals import label_programs
-from hloscope.app.analyses import analyze
+from hloscope.app.analyses import find_analysis, make_program_request
 from hloscope.app.config import ProjectConfig, TargetConfig, find_project, raise_mistakes
 from hloscope.app.jobs import (
     HowToRun,
@@ -35,13 +37,22 @@ from hloscope.compile.hlo_files import is_hlo_target
 from hloscope.compile.target import TargetOptions, accept_options, make_facts
 from hloscope.judge.baseline_files import is_baseline
 from hloscope.judge.changes import USUAL, AllowedGrowth
-from hloscope.judge.checks import Checked, apply_strictness, check_analysis, make_failed_check, note_unused_allow
+from hloscope.judge.checks import (
+    Checked,
+    apply_strictness,
+    can_be_scheduled,
+    check_analysis,
+    is_scheduled_enough,
+    make_failed_check,
+    note_unused_allow,
+)
 from hloscope.judge.model import Contract
 from hloscope.judge.notation import read_contract
 from hloscope.judge.plugins import load_plugins, refuse_broken_plugins
 from hloscope.judge.selection import make_selection
 from hloscope.model import Analysis
 from hloscope.model.finding import Severity
+from hloscope.model.vocabulary import CompileStage
 from hloscope.report.checks import CheckDocument, CheckedTarget, CheckReport, compute_seal
 
 
@@ -106,7 +117,7 @@ def check(
         if all(isinstance(target, Analysis) for target in targets):
             refuse_beside_analysis({"args": args, **options})
         with compile_on(executor):
-            found = [_find_analysis(target, args, options) for target in targets]
+            found = [_find_analysis(target, args, options, expected) for target in targets]
         names = label_programs([analysis.target for analysis in found], found)
         checks = [replace(expected.checked(analysis), name=name) for analysis, name in zip(found, names, strict=True)]
         judged = apply_strictness(checks, strict=is_strict(strict), whole=True)
@@ -271,14 +282,20 @@ def _is_name(target: str) -> bool:
     return ":" not in target.partition("@")[0] and not is_hlo_target(target)
 
 
-def _find_analysis(target: Target, args: Any, options: Any) -> Analysis:
-    """The analysis of a program, which may also be given as an analysis or as a JSON report."""
+def _find_analysis(target: Target, args: Any, options: Any, expected: _Expected) -> Analysis:
+    """The analysis of a program, which may also be given as an analysis or as a JSON report.
+
+    It is compiled as far as what is expected of it needs.
+    """
     if isinstance(target, Analysis):
         return target
     if isinstance(target, str | Path) and Path(target).suffix == ".json":
         refuse_beside_analysis({"args": args, **options})
         return read_report(Path(target), str(target))
-    return analyze(target, args, **options)
+    can_be_scheduled_only = can_be_scheduled(expected.contract, expected.baseline, expected.fail_on)
+    wanted = CompileStage.SCHEDULED if can_be_scheduled_only else CompileStage.COMPILED
+    is_enough = partial(is_scheduled_enough, baseline=expected.baseline)
+    return find_analysis(make_program_request(target, args, options, wanted=wanted, is_enough=is_enough)).found
 
 
 def check_project(
@@ -305,6 +322,7 @@ def check_project(
     """
     jobs = list_shard_jobs(project, names, shard)
     contracts = read_contracts(jobs)
+    jobs = tuple(replace(job, wanted=_choose_stage(job, contracts[job.target.name])) for job in jobs)
     known: dict[str, Checked] = {}
 
     def keep(outcome: Outcome) -> None:
@@ -313,6 +331,14 @@ def check_project(
 
     run_jobs(jobs, **how, on_done=keep)
     return tuple(known[job.name] for job in jobs)
+
+
+def _choose_stage(job: Job, contract: Contract | None) -> CompileStage:
+    """The stage of a target's compile that decides what is expected of it; a damaged baseline is reported later."""
+    with suppress(HloscopeError):
+        if can_be_scheduled(contract, job.baseline, job.target.fail_on):
+            return CompileStage.SCHEDULED
+    return CompileStage.COMPILED
 
 
 def add_unfinished(

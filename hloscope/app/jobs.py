@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
@@ -40,6 +40,7 @@ from hloscope.compile.pool import BYTES_PER_TRACER, BYTES_PER_WORKER, WorkerDied
 from hloscope.compile.target import make_facts
 from hloscope.model import Analysis
 from hloscope.model.capture import Evidence
+from hloscope.model.vocabulary import CompileStage
 
 if TYPE_CHECKING:
     from hloscope.app.requests import FrontDoor, Text
@@ -84,6 +85,7 @@ class Job:
         config: The targets file, which names plug-ins; None for the one nearest to the root, if any.
         checkout: The older state of the repository to use; None for the working tree.
         keeps_program: Whether to return the compiled program with its analysis.
+        wanted: The stage of the compile that is enough, unless the program is another than its baseline's.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Job:
     config: Path | None = None
     checkout: Checkout | None = None
     keeps_program: bool = False
+    wanted: CompileStage = CompileStage.COMPILED
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -254,6 +257,7 @@ def _analyze_job(job: Job, *, cached: bool) -> Analysis:
     from hloscope.app.analyzing import analyze_function, analyze_text_target
     from hloscope.app.config import find_helpers, load_project_plugins
     from hloscope.compile.functions import Function
+    from hloscope.judge.checks import is_scheduled_enough
 
     load_project_plugins(job.root, config=job.config)
     if job.target.hlo is not None:
@@ -265,6 +269,8 @@ def _analyze_job(job: Job, *, cached: bool) -> Analysis:
             facts=facts,
             store=open_default_store() if cached else None,
             when_compiled=lambda _: _check_origin(job),
+            wanted=job.wanted,
+            is_enough=partial(is_scheduled_enough, baseline=job.baseline),
         )
         found = analyze_function(function)
     return skip_helpers(found, find_helpers(job.root, named=job.config))

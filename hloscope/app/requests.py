@@ -484,6 +484,7 @@ class Request:
         configured: The options of the target in the targets file.
         helpers: The files and functions that the project calls helpers.
         wanted: For functions, the stage of the compile that is enough.
+        is_enough: As for `Function`.
         is_text: Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`.
         is_folder: Whether the target is a folder of dumps.
     """
@@ -498,6 +499,7 @@ class Request:
     configured: TargetFacts | None = None
     helpers: tuple[str, ...] = ()
     wanted: CompileStage = CompileStage.COMPILED
+    is_enough: Callable[[Capture], bool] = lambda _: True
 
     is_text: bool = field(init=False, default=False)
     is_folder: bool = field(init=False, default=False)
@@ -567,6 +569,7 @@ def follow(
                 store=open_default_store(),
                 when_compiled=captured.append,
                 wanted=request.wanted,
+                is_enough=request.is_enough,
             )
             return of_function(function, stage)
     finally:

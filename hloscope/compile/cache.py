@@ -34,6 +34,9 @@ _FORMAT = 7
 over time since 5, the places of all operations, in the order of the module, since 6, and the stage of the compile since
 7."""
 _HINT = "target"
+_FIRST_COMPUTATION = re.compile(r"^(?:%|ENTRY )", re.MULTILINE)
+_UNDIGESTED = re.compile(r", (?:metadata|backend_config)=")
+_DIGEST_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +124,35 @@ def make_cached_compile(
     parts = (
         module.operation.get_asm(),
         repr(names),
-        hashlib.sha256(program.settings).hexdigest(),
-        repr((program.slice.name, program.layout, sorted(program.options.items()))),
+        *_list_settings(program),
         repr((sorted(versions.items()), __version__, _FORMAT, jax_support.find_libtpu_build())),
-        repr((read_compile_flags().split(), os.environ.get("LIBTPU_INIT_ARGS", "").split())),
     )
     key = " ".join(hashlib.sha256(part.encode()).hexdigest() for part in parts)
     return CachedCompile(store=store, target=target, key=key, places=places)
+
+
+def _list_settings(program: CompileRequest) -> tuple[str, ...]:
+    """All but the module that decides what a version of the compiler makes of a program."""
+    return (
+        hashlib.sha256(program.settings).hexdigest(),
+        repr((program.slice.name, program.layout, sorted(program.options.items()))),
+        repr((read_compile_flags().split(), os.environ.get("LIBTPU_INIT_ARGS", "").split())),
+    )
+
+
+def make_digest(program: CompileRequest, text: str) -> str:
+    """A digest of a scheduled program and of the settings that its machine code is made with.
+
+    Code generation adds to configurations and changes nothing else, so that the digest is equal at both stages. Names
+    of source files, lines and operations are left out, which change without changing the program.
+    """
+    found = hashlib.sha256(repr((_list_settings(program), jax_support.find_libtpu_build())).encode())
+    header, _, rest = text.partition("\n")
+    found.update(header.partition(",")[2].encode())
+    begin = _FIRST_COMPUTATION.search(rest)
+    for line in rest[0 if begin is None else begin.start() :].splitlines():
+        found.update(_UNDIGESTED.split(line, maxsplit=1)[0].encode())
+    return found.hexdigest()[:_DIGEST_CHARS]
 
 
 def read_compile_flags() -> str:

@@ -31,6 +31,7 @@ class Function:
         store: The compile cache; None for no cache.
         when_compiled: Called with the compiled program, before it is analyzed.
         wanted: The stage of the compile that is enough.
+        is_enough: Called with the scheduled program if that is wanted; after False, its machine code is awaited.
     """
 
     target: Callable[..., Any] | str
@@ -39,6 +40,7 @@ class Function:
     store: Store | None = None
     when_compiled: Callable[[Capture], None] = lambda _: None
     wanted: CompileStage = CompileStage.COMPILED
+    is_enough: Callable[[Capture], bool] = lambda _: True
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ def captured_function(function: Function) -> tuple[Capture, PendingCompile]:
 
     def compiled(itself: Callable[..., Any], known: TargetFacts) -> tuple[Capture, PendingCompile]:
         _, pending = begin_compile(function, itself, known)
-        return pending.capture(function.stage), pending
+        return pending.capture(function.stage, is_enough=function.is_enough), pending
 
     program, pending = with_function(function, compiled)
     notes = (*program.notes, *_unused_letters(function.facts, program), *_left_open(function.facts, program))

@@ -51,6 +51,7 @@ _POLL_S = 0.02
 
 _BEFORE_PARTITIONER = re.compile(r"before_(tpu-)?spmd-partitioning\.")
 _SHARDING = ", sharding="
+_ARRAY = re.compile(r"\w\[")
 _LINE = r"(?P<shape>\(.*\)|\S+)"
 _PARAMETER = re.compile(rf"^  %?\S+ = {_LINE} parameter\((?P<number>\d+)\)(?P<rest>.*)$", re.MULTILINE)
 _ROOT = re.compile(rf"^  ROOT %?\S+ = {_LINE} [a-z][\w\-]*\((?P<rest>.*)$", re.MULTILINE)
@@ -244,7 +245,7 @@ def is_whole_module(text: str) -> bool:
 
 
 def _read_shardings(folder: Path) -> tuple[tuple[bytes, ...] | None, tuple[bytes, ...] | None]:
-    """A serialized `OpSharding` for each parameter and each output; None where one of them is not printed."""
+    """A serialized `OpSharding` for each parameter and each output; None for a module that was not partitioned."""
     text = _read_largest(path for path in folder.glob("*.txt") if _BEFORE_PARTITIONER.search(path.name))
     if text is None or not is_whole_module(text):
         return None, None
@@ -253,29 +254,39 @@ def _read_shardings(folder: Path) -> tuple[tuple[bytes, ...] | None, tuple[bytes
     root = _ROOT.search(entry)
     if root is None:
         return None, None
-    known = [_parse_sharding(found["shape"], found["rest"]) for found in parameters]
-    given = tuple(sharding for sharding in known if sharding is not None)
     outputs = _parse_sharding(root["shape"], root["rest"])
     return (
-        given if len(given) == len(known) else None,
-        None if outputs is None else tuple(read_at_path(outputs, (_TUPLE_SHARDINGS,))) or (outputs,),
+        tuple(_parse_sharding(found["shape"], found["rest"]) for found in parameters),
+        tuple(read_at_path(outputs, (_TUPLE_SHARDINGS,))) or (outputs,),
     )
 
 
-def _parse_sharding(shape: str, attributes: str) -> bytes | None:
-    """The serialized `OpSharding` in the printed attributes of an instruction; None without one.
+def _parse_sharding(shape: str, attributes: str) -> bytes:
+    """The serialized `OpSharding` in the printed attributes of an instruction.
 
-    XLA's own parser reads it, as that of a module with nothing else in it.
+    The partitioner takes an array without one for replicated. XLA's own parser reads it, as that of a module with
+    nothing else in it.
+
+    Source: `SpmdPartitioner::PreprocessSharding` of xla/service/spmd/spmd_partitioner.cc; outputs left open, at both
+        stages.
+
+    Raises:
+        ValueError: It cannot be read.
     """
     from jaxlib import _hlo
 
     start = attributes.find(_SHARDING)
-    if start < 0:
-        return None
-    sharding = _spell_as_tiles(_cut_balanced(attributes[start + len(_SHARDING) :]))
+    if start >= 0:
+        sharding = _spell_as_tiles(_cut_balanced(attributes[start + len(_SHARDING) :]))
+    else:
+        count = len(_ARRAY.findall(shape))
+        sharding = f"{{{', '.join(['{replicated}'] * count)}}}" if shape.startswith("(") else "{replicated}"
     text = f"HloModule m\nENTRY e {{ ROOT p = {shape} parameter(0), sharding={sharding} }}\n"
     module = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    return next(read_at_path(bytes(module), _OP_SHARDING), None)
+    found = next(read_at_path(bytes(module), _OP_SHARDING), None)
+    if found is None:
+        raise ValueError(sharding)
+    return found
 
 
 def _spell_as_tiles(sharding: str) -> str:

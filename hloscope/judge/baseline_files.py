@@ -63,12 +63,13 @@ _MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +{_BOUND}(?P<flops>{_COUNT})
 _ARRAYS_OF_TYPE = re.compile(rf"(?P<kind>{ARGUMENT}|{OUTPUT}) +(?P<type>\S.*?)  +(?P<count>[1-9][\d,]*) arrays?")
 _FIRST_ROW = re.compile(rf"{_WHAT} +{' +'.join(_AMOUNTS)}(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?")
 _STEP = re.compile(rf"{_BOUND}([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
 _SHARED = ("target", "slice", "mesh")
 _NEEDED = ("versions", "memory", "not understood")
-_HEAD = re.compile(rf"(?P<name>{'|'.join((*_SHARED, *_NEEDED))}|kernels|step): (?P<value>.*)")
+_HEAD = re.compile(rf"(?P<name>{'|'.join((*_SHARED, *_NEEDED))}|kernels|step|program): (?P<value>.*)")
 _FIX = say("run ", Command("accept"), " to write it anew, after checking the program")
 _SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
@@ -236,6 +237,7 @@ class _BaselineReader:
             step=value("step", _parse_step) if "step" in head else None,
             not_understood=value("not understood", int),
             kernels=value("kernels", _parse_kernels) if "kernels" in head else None,
+            digest=value("program", _parse_digest) if "program" in head else None,
         )
 
     def _read_value(self, head: dict[str, tuple[int, str]], name: str, read: Callable[[str], T]) -> T:
@@ -325,6 +327,12 @@ def _parse_kernels(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, does) for name, does in (entry.rsplit(" ", 1) for entry in _split_entries(text)))
 
 
+def _parse_digest(text: str) -> str:
+    if not _DIGEST.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
 def _parse_step(text: str) -> BaselineStep:
     found = _STEP.fullmatch(text)
     if found is None:
@@ -389,6 +397,8 @@ def _format_section(baseline: Baseline) -> list[str]:
         lines.append(f"step: {_format_bound(step.bound)}{step.step_us:,.3f} us, {span}, cost model {step.model}")
     if baseline.kernels:
         lines.append(f"kernels: {_join(' '.join(kernel) for kernel in baseline.kernels)}")
+    if baseline.digest is not None:
+        lines.append(f"program: {baseline.digest}")
     return [*lines, f"not understood: {baseline.not_understood}", END]
 
 

@@ -35,6 +35,7 @@ from hloscope.model import (
     make_shapes,
 )
 from hloscope.model.analysis import Kernel
+from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import REDUCING, Bound, Kind, Link, Origin
 from hloscope.version import MODEL_VERSION
 
@@ -219,6 +220,7 @@ class Baseline:
         step: The predicted step; None where it was not priced.
         not_understood: How many things in it were not understood.
         kernels: Kernels that send by themselves, by name and what they do; None where that is not said.
+        digest: As `Analysis.digest`; None where it is not said.
     """
 
     target: str
@@ -232,6 +234,7 @@ class Baseline:
     step: BaselineStep | None = None
     not_understood: int = 0
     kernels: tuple[tuple[str, str], ...] | None = None
+    digest: str | None = None
 
     @property
     def is_first_version(self) -> bool:
@@ -279,7 +282,16 @@ def make_baseline(analysis: Analysis, *, target: str | None = None, root: Path |
         ),
         not_understood=len(analysis.unmodelled),
         kernels=tuple(sorted(sending)) or None,
+        digest=analysis.digest,
     )
+
+
+def add_machine_code(before: Baseline, scheduled: Baseline) -> Baseline:
+    """A scheduled program with the step and the size of the code of its baseline, which is the same program."""
+    code_bytes = before.memory.generated_code_bytes
+    peak_bytes = sum_known((scheduled.memory.data_bytes, code_bytes))
+    memory = replace(scheduled.memory, generated_code_bytes=code_bytes, peak_bytes=peak_bytes)
+    return replace(scheduled, memory=memory, step=before.step)
 
 
 def _find_step_bound(time: StepTime) -> Bound:
@@ -482,7 +494,7 @@ def _make_collective(row: BaselineRow, numbers: dict[str, int], sizes: Mapping[s
     )
 
 
-def find_section(baselines: Sequence[Baseline], now: Baseline | Analysis) -> Baseline:
+def find_section(baselines: Sequence[Baseline], now: Baseline | Analysis | Capture) -> Baseline:
     """The section of a file that a program is held against: its own compiler's, else the first one."""
     compiler = _find_compiler(now.versions)
     return next((each for each in baselines if each.compiler == compiler), baselines[0])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from hloscope.analysis.provenance import NOT_READ
+from hloscope.analysis.spellings import PALLAS
 from hloscope.base.errors import Command, HloscopeError, Option, say
 from hloscope.base.results import Brief
 from hloscope.base.units import format_time
@@ -16,9 +17,10 @@ from hloscope.judge.baselines import find_section
 from hloscope.judge.changes import USUAL, AllowedGrowth, Cause, Judged, Judgement
 from hloscope.judge.evaluate import evaluate, explain_no_traffic
 from hloscope.judge.judging import judge
-from hloscope.judge.model import Contract
+from hloscope.judge.model import MOVED, Contract, Limit
 from hloscope.judge.verdict import Breach, BreachKind, Verdict
 from hloscope.model import Analysis
+from hloscope.model.capture import Capture
 from hloscope.model.finding import UNUSED_ALLOW, Finding, Severity, read_pages, unaccepted
 
 CHANGED = "baseline-changed"
@@ -82,6 +84,33 @@ class Checked(Brief):
         """The findings that are no breaches of the contract."""
         of_contract = () if self.verdict is None else self.verdict.findings
         return tuple(finding for finding in self.findings if finding not in of_contract)
+
+
+def can_be_scheduled(contract: Contract | None, baseline: Path | None, fail_on: str | None) -> bool:
+    """Returns whether a program may be held against these expectations before it is compiled to machine code.
+
+    A limit of a time or of the whole memory, rules, and a baseline that does not identify its program need the code.
+
+    Raises:
+        HloscopeError: The baseline file cannot be read.
+    """
+    limits = () if contract is None else contract.all_of(Limit)
+    kept = () if baseline is None else read_baselines(baseline)
+    return (
+        fail_on is None
+        and all(limit.quantity in MOVED for limit in limits)
+        and (not kept or any(section.digest is not None for section in kept))
+    )
+
+
+def is_scheduled_enough(program: Capture, baseline: Path | None) -> bool:
+    """Returns whether a scheduled program is its baseline's, if there is one, and has no kernels.
+
+    A kernel may be refused when its code is made, for want of VMEM, and is not in the digest.
+    """
+    kept = () if baseline is None else read_baselines(baseline)
+    is_known = not kept or None is not program.digest == find_section(kept, program).digest
+    return is_known and f'custom_call_target="{PALLAS}"' not in program.compiled.text
 
 
 def check_analysis(

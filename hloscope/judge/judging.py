@@ -22,6 +22,7 @@ from hloscope.judge.baselines import (
     BaselineRow,
     MatmulRow,
     add_bounds,
+    add_machine_code,
     array_order,
     count_unknown,
     describe_changed_arrays,
@@ -85,7 +86,7 @@ from hloscope.judge.matching import (
 )
 from hloscope.model import Analysis, ArrayFact, Collective, Matmuls
 from hloscope.model.analysis import Kernel
-from hloscope.model.vocabulary import REDUCING, Bound
+from hloscope.model.vocabulary import REDUCING, Bound, CompileStage
 
 AnyRow = BaselineRow | MatmulRow
 RowChange = Change[AnyRow]
@@ -119,8 +120,10 @@ def judge(
         tolerance: How far figures may grow.
         of_target: Whether the program is that of a target of the targets file, whose baseline has its function's name.
     """
-    now = _Now.of(found, root)
-    return _Judge(before, make_baseline(found, root=root), now, tolerance, of_target=of_target).compare()
+    after = make_baseline(found, root=root)
+    if found.stage is CompileStage.SCHEDULED and None is not before.digest == after.digest:
+        after = add_machine_code(before, after)
+    return _Judge(before, after, _Now.of(found, root), tolerance, of_target=of_target).compare()
 
 
 def judge_two(
@@ -177,10 +180,14 @@ class BaselineComparison:
         before, after = self.before, self.after
         is_new = before.compiler != after.compiler or before.is_first_version
         if keys is None or self.is_all(keys):
-            return after if is_new or accepted else replace(after, memory=before.memory, step=before.step)
+            if is_new or accepted:
+                return after
+            digest = None if before.digest is None else after.digest  # nothing is added to an older file
+            return replace(after, memory=before.memory, step=before.step, digest=digest)
         if before.is_first_version:  # whose rows say too little to be kept
             refused = [change for change in self.changes if change not in accepted]
-            return _swap(after, before, [(change.key, change.after, change.before) for change in refused])
+            kept = _swap(after, before, [(change.key, change.after, change.before) for change in refused])
+            return replace(kept, digest=None)
         found = _swap(before, after, [(change.key, change.before, change.after) for change in accepted])
         return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
 

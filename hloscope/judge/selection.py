@@ -19,7 +19,7 @@ from hloscope.judge.rule import SHARE, Facts, Rule
 from hloscope.judge.rules.unexpected_collective import UnexpectedCollective
 from hloscope.model import Analysis, Collective, SourceFrame
 from hloscope.model.finding import UNUSED_ALLOW, Finding, Severity, page_of_finding
-from hloscope.model.vocabulary import Kind
+from hloscope.model.vocabulary import CompileStage, Kind
 
 # ---- accepted findings, each with a reason: for a whole target, or in a comment on the line of code
 #
@@ -116,7 +116,10 @@ def find_allows_in_code(
 
 
 def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis: Analysis) -> tuple[Finding, ...]:
-    """Marks the accepted findings, and adds a note for each allow that matches nothing."""
+    """Marks the accepted findings, and adds a note for each allow that matches nothing.
+
+    There is no such note on a program that is only scheduled, of which rules on times find nothing.
+    """
     collectives = {(collective.computation, collective.name): collective for collective in analysis.collectives}
     used: set[Allow] = set()
     marked = []
@@ -125,7 +128,8 @@ def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis:
         fitting = [allow for allow in allows if _fits(allow, finding, about)]
         used.update(fitting)
         marked.append(replace(finding, allowed=fitting[0].reason) if fitting else finding)
-    unused = (_make_unused_finding(allow) for allow in allows if allow not in used)
+    is_judged = analysis.stage is not CompileStage.SCHEDULED
+    unused = (_make_unused_finding(allow) for allow in allows if is_judged and allow not in used)
     return (*marked, *unused)
 
 

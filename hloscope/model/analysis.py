@@ -114,6 +114,9 @@ class Analysis(Shown, Evident):
         stage: `compiled`; `scheduled` if the compiler was stopped before it made machine code, so that it is open
             whether the program compiles and fits; `text` for HLO text, which hloscope did not compile; None in
             documents of versions that do not record it.
+        digest: A digest of the scheduled program and of the settings that its machine code is made with: two programs
+            with the same one are compiled to the same code. None if hloscope's compiler process did not compile it, and
+            for simulated CPU devices.
         collectives: Sorted by wire bytes per step, largest first; those with unknown bytes precede all others.
         totals: Sums per step on one device.
         arguments: The program's arguments, in order.
@@ -140,6 +143,7 @@ class Analysis(Shown, Evident):
     mesh: Mesh | None
     num_partitions: int
     stage: CompileStage | None = None
+    digest: str | None = None
     collectives: Collectives
     totals: Totals
     arguments: tuple[ArrayFact, ...]

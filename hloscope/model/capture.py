@@ -199,6 +199,7 @@ class Capture:
         allow: The findings of rules that the target accepts.
         rule_options: Values of rule options that the target sets, by `rule.option`.
         kernel_costs: FLOPs and bytes of kernels by name, as the target states them.
+        digest: As `Analysis.digest`.
     """
 
     compiled: CompiledProgram
@@ -214,6 +215,7 @@ class Capture:
     allow: tuple[str, ...] = ()
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    digest: str | None = None
 
     @property
     def is_text(self) -> bool:

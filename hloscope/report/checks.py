@@ -24,7 +24,7 @@ from hloscope.judge.changes import Figure, Judged, Judgement
 from hloscope.judge.checks import COULD_NOT_RUN, Checked
 from hloscope.model import Analysis
 from hloscope.model.finding import Finding, Severity, cause_of, with_others
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report.finding_lines import render_findings
 from hloscope.report.layout import column, fold_message, hang, render_table
 from hloscope.report.renderer import Canvas, Renderer
@@ -234,7 +234,10 @@ def _format_facts(checked: Checked) -> str:
     parts = [checked.analysis.slice.name] if checked.analysis.slice is not None else []
     parts.append(f"{total.bound.marked(format_bytes(total.wire_bytes))} sent per step")
     time = checked.analysis.time
-    parts += [time.bound.marked(format_time(time.step_us))] if time is not None else []
+    if checked.analysis.stage is CompileStage.SCHEDULED:
+        parts.append(CompileStage.SCHEDULED)
+    elif time is not None:
+        parts.append(time.bound.marked(format_time(time.step_us)))
     against = ["contract"] if checked.verdict is not None else []
     against += ["baseline"] if checked.judged is not None and not is_other(checked.judged) else []
     alone = " alone" if checked.judged is None else ""

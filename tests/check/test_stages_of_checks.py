@@ -1,0 +1,161 @@
+"""A check compiles a target as far as what is expected of it needs, and no further."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import hloscope
+from hloscope.app.checking import check_project
+from hloscope.app.config import read_project
+from hloscope.app.jobs import list_jobs, run_job
+from hloscope.compile import client, compiling
+from hloscope.judge.baseline_files import parse_baselines, read_baselines, write_baselines
+from hloscope.judge.baselines import make_baseline
+from hloscope.judge.checks import can_be_scheduled
+from hloscope.judge.notation import read_contract
+from hloscope.model.vocabulary import CompileStage
+from hloscope.report.checks import _format_facts as format_target
+
+PROGRAM = """
+import jax, jax.numpy as jnp
+
+def step(w, x):
+    return jnp.{function}(x @ w)
+"""
+KERNEL = """
+import jax
+from jax.experimental import pallas as pl
+
+def add_one(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + 1
+
+@jax.shard_map(mesh=jax.sharding.get_abstract_mesh(), in_specs=jax.P("X"), out_specs=jax.P("X"), check_vma=False)
+def kernel(x):
+    return pl.pallas_call(add_one, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+def step(w, x):
+    return jax.lax.with_sharding_constraint(kernel(x) @ w, jax.P())
+"""
+TARGET = """
+[targets.step]
+function = "m.py:step"
+mesh = {{ X = 8 }}
+slice = "v5e:2x4"
+args = ["bf16[1024@X,512]", "bf16[256,1024@X]"]
+{more}
+"""
+CONTRACT = 'contract = "all-reduce@X"\n'
+pytestmark = [pytest.mark.tpu_compiler]
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes the program and its target, whose machine code seems to take long; returns the project."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client.Question, "is_answered", False)
+    monkeypatch.setattr(compiling, "_SOON_COMPILED_CHARS", 0)
+
+    def write_project(more, program=PROGRAM.format(function="tanh")):
+        (tmp_path / "m.py").write_text(program)
+        (tmp_path / "hloscope.toml").write_text(TARGET.format(more=more))
+        return read_project(tmp_path / "hloscope.toml")
+
+    return write_project
+
+
+def checked(project, monkeypatch):
+    """The only target, checked in this process."""
+    found = []
+
+    def run_here(jobs, on_done, **_):
+        for job in jobs:
+            outcome = run_job(job, cached=False)
+            found.append(outcome)
+            on_done(outcome)
+
+    monkeypatch.setattr("hloscope.app.checking.run_jobs", run_here)
+    (one,) = check_project(project)
+    assert one.error is None, one.error
+    return one
+
+
+def accept(project):
+    """Writes the baseline of the only target as it is; returns its file."""
+    (job,) = list_jobs(project, ())
+    outcome = run_job(job, cached=False)
+    assert outcome.analysis is not None, outcome.error
+    assert outcome.analysis.stage is CompileStage.COMPILED
+    job.baseline.parent.mkdir(exist_ok=True)
+    write_baselines(job.baseline, [make_baseline(outcome.analysis, root=job.root)])
+    return job.baseline
+
+
+def test_a_contract_on_collectives_is_decided_before_there_is_machine_code(write, monkeypatch):
+    one = checked(write(CONTRACT), monkeypatch)
+    assert (one.analysis.stage, one.passed) == (CompileStage.SCHEDULED, True)
+    assert "  scheduled  against its contract alone" in format_target(one)
+    broken = checked(write('contract = "none"\n'), monkeypatch)
+    assert (broken.analysis.stage, broken.passed) == (CompileStage.SCHEDULED, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "program"),
+    [
+        ('contract = ["all-reduce@X", "time <= 1s"]\n', None),
+        ('contract = ["all-reduce@X", "hbm <= 1GiB"]\n', None),
+        (CONTRACT + 'fail-on = "error"\n', None),
+        ('contract = "all-reduce@X"\n', KERNEL),
+    ],
+    ids=["a time", "the whole memory", "rules", "a kernel"],
+)
+def test_what_needs_machine_code_is_compiled(write, monkeypatch, more, program):
+    project = write(more) if program is None else write(more, program)
+    assert checked(project, monkeypatch).analysis.stage is CompileStage.COMPILED
+
+
+def test_an_unchanged_program_is_known_by_its_baseline_and_another_one_is_compiled(write, monkeypatch):
+    project = write("")
+    accept(project)
+    same = checked(project, monkeypatch)
+    assert same.judged.causes == ()
+    assert (same.analysis.stage, same.passed, same.judged.causes) == (CompileStage.SCHEDULED, True, ())
+    moved = checked(
+        write("", "\n\n" + PROGRAM.format(function="tanh").replace("step(w, x)", "step(w,\n         x)")), monkeypatch
+    )
+    assert moved.analysis.stage is CompileStage.SCHEDULED  # lines are not the program
+    other = checked(write("", PROGRAM.format(function="exp")), monkeypatch)
+    assert other.analysis.stage is CompileStage.COMPILED
+    assert other.analysis.digest != same.analysis.digest
+
+
+def test_a_baseline_that_does_not_name_its_program_asks_for_machine_code(write, monkeypatch):
+    project = write("")
+    path = accept(project)
+    write_baselines(path, [replace(each, digest=None) for each in read_baselines(path)])
+    assert checked(project, monkeypatch).analysis.stage is CompileStage.COMPILED
+
+
+def test_what_the_baseline_says_of_a_known_program_is_still_compared(write, monkeypatch):
+    project = write("")
+    path = accept(project)
+    (kept,) = read_baselines(path)
+    less = replace(kept.rows[0], wire_bytes=kept.rows[0].wire_bytes // 2)
+    write_baselines(path, [replace(kept, rows=(less, *kept.rows[1:]))])
+    one = checked(project, monkeypatch)
+    assert (one.analysis.stage, one.passed) == (CompileStage.SCHEDULED, False)
+
+
+def test_a_baseline_file_names_its_program(write):
+    text = accept(write("")).read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("program: ")]
+    (read,) = parse_baselines(text, name="step.txt")
+    assert line == f"program: {read.digest}"
+    with pytest.raises(hloscope.HloscopeError, match="program of the baseline cannot be read"):
+        parse_baselines(text.replace(line, "program: none"), name="step.txt")
+
+
+def test_limits_of_times_and_of_memory_need_machine_code():
+    assert not can_be_scheduled(read_contract("exposed <= 10%", where="contract"), None, None)
+    assert can_be_scheduled(read_contract("wire@X <= 1MB", where="contract"), None, None)
