@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -16,6 +17,7 @@ from hloscope.app.analyzing import (
     KernelCosts,
     Stage,
     add_reasons,
+    analyze_capture,
     analyze_function,
     analyze_hlo,
     analyze_text_target,
@@ -25,7 +27,7 @@ from hloscope.app.requests import Request, Result, Text, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
-from hloscope.base.progress import show_waiting
+from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import is_folder, read_dump
 from hloscope.compile.target import ProgramOptions, TargetFacts, TargetOptions, accept_options, find_target_name
@@ -160,12 +162,22 @@ def find_analysis(request: Request) -> Result[Analysis]:
     """
     if request.is_folder:
         return Result(found=_analyze_folder(request), subject="analysis")
-    found = follow(
-        request,
-        of_function=lambda function, _: analyze_function(function, request.judging),
-        of_text=lambda text: analyze_text_target(text, request.judging),
-    )
-    return Result(found=skip_helpers(found, request.helpers) if request.helpers else found, subject="analysis")
+
+    def finish(found: Analysis, *, is_whole: bool = True) -> Result[Analysis]:
+        known = skip_helpers(found, request.helpers) if request.helpers else found
+        return Result(found=known, subject="analysis", is_whole=is_whole)
+
+    def of_function(function: Function, stage: StageDisplay) -> Analysis:
+        def begin(program: Capture) -> None:
+            first = analyze_capture(program, function.name, request.judging)
+            request.door.begin(finish(first, is_whole=False), stage)
+
+        return analyze_function(
+            replace(function, when_scheduled=begin) if request.begins else function, request.judging
+        )
+
+    found = follow(request, of_function=of_function, of_text=lambda text: analyze_text_target(text, request.judging))
+    return finish(found)
 
 
 def _analyze_folder(request: Request) -> Analysis:

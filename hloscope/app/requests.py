@@ -485,6 +485,7 @@ class Request:
         helpers: The files and functions that the project calls helpers.
         wanted: For functions, the stage of the compile that is enough.
         is_enough: As for `Function`.
+        begins: Whether the door is given what is known of a scheduled function while its machine code is awaited.
         is_text: Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`.
         is_folder: Whether the target is a folder of dumps.
     """
@@ -500,6 +501,7 @@ class Request:
     helpers: tuple[str, ...] = ()
     wanted: CompileStage = CompileStage.COMPILED
     is_enough: Callable[[Capture], bool] = lambda _: True
+    begins: bool = False
 
     is_text: bool = field(init=False, default=False)
     is_folder: bool = field(init=False, default=False)
@@ -568,8 +570,8 @@ def follow(
                 stage=stage,
                 store=open_default_store(),
                 when_compiled=captured.append,
-                wanted=request.wanted,
-                is_enough=request.is_enough,
+                wanted=CompileStage.SCHEDULED if request.begins else request.wanted,
+                is_enough=(lambda _: False) if request.begins else request.is_enough,
             )
             return of_function(function, stage)
     finally:

@@ -123,6 +123,8 @@ def command(target: str, **options: Any) -> Result[Analysis]:
     request = targets.make_request(target, options, only=options["only"], helpers=targets.find_own_helpers())
     if options["quick"]:
         request = _stop_early(request)
+    elif running.is_shown_as_it_comes():
+        request = replace(request, begins=True)
     if request.is_folder:
         return _find_in_folder(request, options)
     _refuse_options_of_folders(target, options)

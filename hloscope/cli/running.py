@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -213,6 +214,12 @@ def reserve_stdout() -> Iterator[None]:
                 setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
+def is_shown_as_it_comes() -> bool:
+    """Returns whether the report goes to a terminal as text, where a first report is replaced by the whole one."""
+    options = click.get_current_context().params
+    return options["format_name"] == "text" and options["output"] in (None, "-") and sys.stdout.isatty()
+
+
 _reserved_stdouts: list[int] = []
 """Duplicates of the standard output that is reserved for the report."""
 _begun_reports: list[str] = []
@@ -316,7 +323,7 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
         write_text(text, output)
         return
     begun = _begun_reports.pop() if _begun_reports else ""
-    text = text.removeprefix(begun)
+    text = _clear_begun(begun, text) + text.removeprefix(begun)
     if begun and not text.strip():
         return
     try:
@@ -330,6 +337,21 @@ def write_report(text: str, output: str | None, *, is_last: bool = True) -> None
     else:
         if is_last:
             os.dup2(2, 1)  # what the user's code prints at exit is not the report
+
+
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
+
+
+def _clear_begun(begun: str, whole: str) -> str:
+    """The controls that clear the first report from the terminal; empty if it stays, as the beginning of the whole.
+
+    One that is taller than the terminal stays as well, because what has scrolled away cannot be cleared.
+    """
+    if whole.startswith(begun) or not sys.stdout.isatty():
+        return ""
+    width, height = shutil.get_terminal_size()
+    rows = sum(max(1, -(-len(_STYLE.sub("", line)) // width)) for line in begun.splitlines())
+    return f"\x1b[{rows}F\x1b[J" if rows < height else "\n"
 
 
 def _discard_stdout(error: OSError) -> None:

@@ -85,6 +85,7 @@ class PendingCompile:
         *,
         reasons: bool = True,
         is_enough: Callable[[Capture], bool] = lambda _: True,
+        when_scheduled: Callable[[Capture], None] = lambda _: None,
     ) -> Capture:
         """Waits for the compile.
 
@@ -92,6 +93,7 @@ class PendingCompile:
             stage: Called with the name of each step.
             reasons: Whether to ask Shardy for the facts that reasons need; a compile without them is not cached.
             is_enough: Called with the scheduled program if that is wanted; after False, its machine code is awaited.
+            when_scheduled: Called with the scheduled program if its machine code is awaited, and takes long.
 
         Raises:
             HloscopeError: The compiler refuses the program, dies over it or takes too long.
@@ -99,15 +101,18 @@ class PendingCompile:
         found = self.found
         if found is None:
             found = self._wait()
-            if found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found)):
-                found = replace(self, wanted=CompileStage.COMPILED)._wait()
+            goes_on = found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found))
             if reasons:
                 stage("propagating shardings with Shardy")
                 found = _add_shardy(self.program, found)
-            found = self._finish(found)
+            if goes_on and self._takes_long(found):
+                when_scheduled(self._describe(found))
+                stage("making machine code")
+            found = self._finish(found, goes_on=goes_on)
             if reasons and self.kept is not None and found.is_whole:
                 self.kept.put(found)
         elif found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found)):
+            when_scheduled(self._describe(found))
             return replace(self, found=None, wanted=CompileStage.COMPILED).begun().capture(stage, reasons=reasons)
         return self._describe(found)
 
@@ -118,11 +123,15 @@ class PendingCompile:
         is_first_enough = self.wanted is CompileStage.SCHEDULED
         return self.question.first_answer() if is_first_enough else self.question.answer()
 
-    def _finish(self, found: CompiledProgram) -> CompiledProgram:
-        """The compiled program in place of the scheduled one, if it is there soon; otherwise its compile is ended."""
+    def _takes_long(self, found: CompiledProgram) -> bool:
+        """Returns whether the machine code of a scheduled program takes longer than the start of another worker."""
+        return self.question is not None and not self.question.is_answered and len(found.text) > _SOON_COMPILED_CHARS
+
+    def _finish(self, found: CompiledProgram, *, goes_on: bool) -> CompiledProgram:
+        """The compiled program in place of the scheduled one, if it is there soon or awaited; else it is ended."""
         if found.stage is CompileStage.COMPILED or self.question is None:
             return found
-        if not self.question.is_answered and len(found.text) > _SOON_COMPILED_CHARS:
+        if not goes_on and self._takes_long(found):
             self.question.drop()
             return found
         compiled = self.question.answer()

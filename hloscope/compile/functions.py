@@ -32,6 +32,7 @@ class Function:
         when_compiled: Called with the compiled program, before it is analyzed.
         wanted: The stage of the compile that is enough.
         is_enough: Called with the scheduled program if that is wanted; after False, its machine code is awaited.
+        when_scheduled: Called with the scheduled program if its machine code is awaited, and takes long.
     """
 
     target: Callable[..., Any] | str
@@ -41,6 +42,7 @@ class Function:
     when_compiled: Callable[[Capture], None] = lambda _: None
     wanted: CompileStage = CompileStage.COMPILED
     is_enough: Callable[[Capture], bool] = lambda _: True
+    when_scheduled: Callable[[Capture], None] = lambda _: None
 
     @property
     def name(self) -> str:
@@ -55,13 +57,21 @@ def captured_function(function: Function) -> tuple[Capture, PendingCompile]:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
 
+    def add_notes(program: Capture) -> Capture:
+        notes = (*program.notes, *_unused_letters(function.facts, program), *_left_open(function.facts, program))
+        return replace(program, notes=notes)
+
     def compiled(itself: Callable[..., Any], known: TargetFacts) -> tuple[Capture, PendingCompile]:
         _, pending = begin_compile(function, itself, known)
-        return pending.capture(function.stage, is_enough=function.is_enough), pending
+        captured = pending.capture(
+            function.stage,
+            is_enough=function.is_enough,
+            when_scheduled=lambda program: function.when_scheduled(add_notes(program)),
+        )
+        return captured, pending
 
     program, pending = with_function(function, compiled)
-    notes = (*program.notes, *_unused_letters(function.facts, program), *_left_open(function.facts, program))
-    program = replace(program, notes=notes)
+    program = add_notes(program)
     function.when_compiled(program)
     return program, pending
 

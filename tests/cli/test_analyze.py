@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -486,3 +487,22 @@ def test_whatever_user_code_raises_is_not_the_exit_code_of_findings(capsys):
         running.run_guarded(cancelled, debug=False)
     assert caught.value.code == 2
     assert "Cancelled: by its scheduler" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("whole", "is_terminal", "expected"),
+    [
+        ("first\nmore\n", True, ""),
+        ("whole\n", False, ""),
+        ("whole\n", True, "\x1b[3F\x1b[J"),
+    ],
+    ids=["the whole begins with it", "no terminal", "it is replaced"],
+)
+def test_the_whole_report_takes_the_place_of_the_first(monkeypatch, whole, is_terminal, expected):
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("LINES", "5")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal, raising=False)
+    begun = "first\n" if whole.startswith("first") else "\x1b[1mfirst\x1b[0m\nof twelve ch.\n"
+    assert running._clear_begun(begun, whole) == expected
+    assert running._clear_begun("a\n" * 5, "b\n") == ("\n" if is_terminal else "")

@@ -15,6 +15,8 @@ import two_stages
 from compiled_twice import lowered
 
 import hloscope
+from hloscope.app.analyses import find_analysis
+from hloscope.app.requests import FrontDoor, Request
 from hloscope.base.errors import CompilerDiedError
 from hloscope.base.store import Store
 from hloscope.compile import client, compiling, jax_support, stages
@@ -215,3 +217,15 @@ def test_named_shardings_are_spelled_as_tiles(named):
 def test_a_named_sharding_of_another_kind_is_not_guessed(unclear):
     with pytest.raises(ValueError, match="mesh"):
         stages._spell_as_tiles(unclear)
+
+
+@pytest.mark.tpu_compiler
+def test_a_first_report_is_shown_while_machine_code_is_made(program):
+    shown = []
+    door = FrontDoor(begin=lambda result, _stage: shown.append((result.found, result.is_whole)))
+    request = Request(target=f"{FOLDER / 'two_matmuls.py'}:two_matmuls", door=door, begins=True)
+    found = find_analysis(request).found
+    ((first, is_whole),) = shown
+    assert (first.stage, is_whole, found.stage) == (CompileStage.SCHEDULED, False, CompileStage.COMPILED)
+    assert first.digest == found.digest
+    assert [str(each.why) for each in first.collectives] == [str(each.why) for each in found.collectives]
