@@ -86,7 +86,7 @@ from hloscope.judge.matching import (
 )
 from hloscope.model import Analysis, ArrayFact, Collective, Matmuls
 from hloscope.model.analysis import Kernel
-from hloscope.model.vocabulary import REDUCING, Bound, CompileStage
+from hloscope.model.vocabulary import REDUCING, Bound, CompileStage, Link
 
 AnyRow = BaselineRow | MatmulRow
 RowChange = Change[AnyRow]
@@ -449,9 +449,12 @@ class _Judge:
             if self._sums_less:
                 return Judgement.DIFFERENT, lost, lost.why
             return Judgement.WORSE, None, explain_computed(pair.before) if now < was else None
-        if not is_known or now == was:
+        if not is_known:
             return Judgement.DIFFERENT, None, None
-        return Judgement.WORSE if now > was else Judgement.BETTER, None, None
+        crossed, crosses = (sum(row.wire_bytes or 0 for row in side if row.link is not Link.ICI) for side in pair)
+        if (crosses, now) == (crossed, was):
+            return Judgement.DIFFERENT, None, None
+        return Judgement.WORSE if crosses > crossed or now > was else Judgement.BETTER, None, None
 
     def _find_lost(self, pairs: Iterable[Rows], otherwise: Collection[BaselineRow]) -> Lost | None:
         """The first loss that no change of a reduction says already."""

@@ -46,6 +46,15 @@ def test_as_many_arrays_of_unknown_bytes_may_be_combined_otherwise():
     assert judged(together, apart).judgement is Judgement.SAME
 
 
+@pytest.mark.parametrize("link", [Link.DCN, Link.BOTH])
+def test_a_line_that_sends_more_between_slices_is_worse_however_much_less_it_sends(link):
+    across = replace(GATHER, axes=("Y",), link=link, payload_bytes=3000, wire_bytes=3000)
+    within = replace(GATHER, payload_bytes=9_000_000, wire_bytes=9_000_000)
+    less = replace(within, payload_bytes=5_000_000, wire_bytes=5_000_000)
+    then, now = program(within, time=PRICED), program(less, across, time=PRICED)
+    assert {cause.judgement for cause in judged(then, now).causes} == {Judgement.WORSE}
+
+
 def test_bytes_that_are_unknown_do_not_hide_growth_between_slices():
     unread = replace(UNREAD_SUM, axes=("Y",), link=Link.DCN)
     between = replace(UNREAD, axes=("Y",), link=Link.DCN, payload_bytes=1000, wire_bytes=1000, source=REDUCE.source)
