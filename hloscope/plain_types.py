@@ -457,6 +457,7 @@ class FiguresDict(TypedDict):
     rules: list[RuleUseDict]
     compute_us: float | None
     exposed_us: float | None
+    stage: CompileStageText
 
 
 class FindingDict(TypedDict):
@@ -1285,6 +1286,7 @@ class TrialDict(TypedDict):
     pads: bool
     moves: list[str]
     moving_us: float | None
+    before: FiguresDict | None
 
 
 class TrialsDict(TypedDict):

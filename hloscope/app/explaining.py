@@ -21,6 +21,7 @@ from hloscope.compile.functions import Function, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
 from hloscope.model import Analysis, Collective
 from hloscope.model.trial import Trials
+from hloscope.model.vocabulary import CompileStage
 from hloscope.why.explanation import Explanation, Explanations
 from hloscope.why.explanation import explain_collectives as reasons_of
 
@@ -160,7 +161,7 @@ def _explain_function(
     """The explanations of a function's collectives, with the results of the changes that were tried."""
 
     def explained(itself: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
-        subject = make_search_subject(function, itself, known)
+        subject = make_search_subject(replace(function, wanted=CompileStage.SCHEDULED), itself, known)
         found = reasons_of(subject.analysis, named, sources=CAPTURED_SOURCES)
         if not trying.wanted:
             return found

@@ -21,6 +21,7 @@ from hloscope.compile.executors import compile_on
 from hloscope.compile.functions import Function, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
 from hloscope.model.trial import Suggestions
+from hloscope.model.vocabulary import CompileStage
 
 if TYPE_CHECKING:
     from hloscope.compile.lowering import Lowered
@@ -154,7 +155,8 @@ def _search_function(function: Function, searching: Searching, tell: Callable[[s
         from hloscope.search.suggesting import Effort, Search
 
         begun = monotonic()
-        subject = make_search_subject(function, itself, known, when_lowered=_check_searchable)
+        quick = replace(function, wanted=CompileStage.SCHEDULED)
+        subject = make_search_subject(quick, itself, known, when_lowered=_check_searchable)
         notes = list(subject.analysis.notes)
         spaces = list(_list_spaces(subject, known, searching, notes, function.stage))
         effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)

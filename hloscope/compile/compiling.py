@@ -42,7 +42,7 @@ from hloscope.tpu.slices import Slice, override_chip
 
 Stage = Callable[[str], None]
 
-_SOON_COMPILED_CHARS = 30_000
+SOON_COMPILED_CHARS = 30_000
 """Length of a scheduled text up to which its machine code takes about as long as the start of another worker: measured
 on programs of 5 to 110 kB for v5e, v5p and 7x, of which those of 26 kB and less were compiled within 1.9 s, beside 1.1
 to 2.3 s for the imports of a new worker."""
@@ -125,7 +125,7 @@ class PendingCompile:
 
     def _takes_long(self, found: CompiledProgram) -> bool:
         """Returns whether the machine code of a scheduled program takes longer than the start of another worker."""
-        return self.question is not None and not self.question.is_answered and len(found.text) > _SOON_COMPILED_CHARS
+        return self.question is not None and not self.question.is_answered and len(found.text) > SOON_COMPILED_CHARS
 
     def _finish(self, found: CompiledProgram, *, goes_on: bool) -> CompiledProgram:
         """The compiled program in place of the scheduled one, if it is there soon or awaited; else it is ended."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hloscope.base.documents import SCHEMA, Schema
 from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.base.units import format_bytes, format_time, pluralize
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 
 if TYPE_CHECKING:
     from hloscope.plain_types import SuggestionsDict
@@ -205,6 +205,8 @@ class Figures(Brief):
         rules: The rules that priced the step.
         compute_us: Computing part of the step, in microseconds; None if not priced.
         exposed_us: Exposed communication in the step, in microseconds; None if not priced.
+        stage: The stage of the compile: the step of a program that is only scheduled is an estimate, never compared
+            with that of a compiled one, and its memory is without code.
     """
 
     step_us: float | None
@@ -220,6 +222,7 @@ class Figures(Brief):
     rules: tuple[RuleUse, ...] = ()
     compute_us: float | None = None
     exposed_us: float | None = None
+    stage: CompileStage = CompileStage.COMPILED
 
     def __post_init__(self) -> None:
         fix_tables(self, "wire_bytes_by_axis")
@@ -259,6 +262,8 @@ class Trial(Brief):
             them with it.
         moving_us: Time of resharding these arguments once for the change, in microseconds; 0 if each device already has
             its shard, None if unknown or if the change does not help.
+        before: Cost of the step as written at the same stage of its compile, if that is not the stage of
+            `Trials.before`: of scheduled programs, the best is compiled to the end, beside the program as written.
     """
 
     change: tuple[str, ...]
@@ -270,6 +275,7 @@ class Trial(Brief):
     pads: bool = False
     moves: tuple[str, ...] = ()
     moving_us: float | None = None
+    before: Figures | None = None
 
     @property
     def conditions(self) -> tuple[str, ...]:

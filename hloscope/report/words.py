@@ -11,7 +11,7 @@ from hloscope.base.errors import Either, Option, placeholder, say
 from hloscope.base.units import format_bytes, format_share, format_time_range, pluralize
 from hloscope.model import Collective
 from hloscope.model.trial import Figures, Trial, Trials, is_tie
-from hloscope.model.vocabulary import Bound, Link
+from hloscope.model.vocabulary import Bound, CompileStage, Link
 from hloscope.report.layout import fold, hang, section
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
@@ -104,10 +104,10 @@ def describe_trials(trials: Trials | None) -> Iterator[tuple[str, str]]:
     """Labels and lines: each change that helps, best first, or that it is better left, or why nothing was tried."""
     if trials is None:
         return
-    worth = [trial for trial in trials.helping if _is_near(trial, trials.helping[0])]
+    worth = [trial for trial in trials.helping if _is_near(trial, trials.helping[0], trials.before)]
     for trial in worth[:_TRIALS_SHOWN]:
         yield "tried", "; ".join(trial.change)
-        yield "", describe_gain(trials.before, trial)
+        yield "", describe_gain(trial.before or trials.before, trial)
         for condition in trial.conditions:
             yield "", condition
     rest = len(trials.helping) - len(worth[:_TRIALS_SHOWN])
@@ -125,11 +125,15 @@ def describe_trials(trials: Trials | None) -> Iterator[tuple[str, str]]:
 _NEAR_THE_BEST = 1.5
 
 
-def _is_near(trial: Trial, best: Trial) -> bool:
-    """True if a change is nearly as good as the best one."""
-    if trial.after is None or best.after is None or trial.after.step_us is None or best.after.step_us is None:
-        return False
-    return trial.after.step_us <= _NEAR_THE_BEST * best.after.step_us
+def _is_near(trial: Trial, best: Trial, before: Figures | None) -> bool:
+    """True if a change saves nearly as much as the best one, each beside the program as written at its own stage."""
+    shares = []
+    for each in (trial, best):
+        was = each.before or before
+        if was is None or each.after is None or not was.step_us or each.after.step_us is None:
+            return False
+        shares.append(each.after.step_us / was.step_us)
+    return shares[0] <= _NEAR_THE_BEST * shares[1]
 
 
 def describe_gain(before: Figures | None, trial: Trial) -> str:
@@ -150,6 +154,8 @@ def describe_gain(before: Figures | None, trial: Trial) -> str:
         words.append(f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device")
     if before.collectives != after.collectives:
         words.append(f"{before.collectives} -> {pluralize(after.collectives, 'collective')}")
+    if after.stage is CompileStage.SCHEDULED:
+        words.append("estimated: the changed program is scheduled, not compiled")
     return "; ".join(words)
 
 

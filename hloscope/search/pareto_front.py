@@ -8,24 +8,21 @@ from hloscope.base.errors import Either, say
 from hloscope.base.units import format_bytes
 from hloscope.model.capture import ValueSharding, format_spec
 from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
+from hloscope.model.vocabulary import CompileStage
 from hloscope.search.space import DROPPED, KEPT, ArrayGroup
-from hloscope.search.suggesting import CompiledPoint, Search, SearchResult, follows_axes
+from hloscope.search.suggesting import CompiledPoint, Search, SearchResult, find_front, follows_axes
 from hloscope.search.trials import compute_gain, is_worthwhile
 
-_MOST = 6
-_LESS_MEMORY = 0.02
-"""The least memory gain, as a share, of a point on the front over a faster one."""
 _CODE_SPECS = 12
+_ESTIMATED = "all times are estimates for scheduled programs: no time was left to compile the best to machine code"
 _NO_BOUND = "predicted times were not compared with the chips' peak: the program's matmuls could not be counted"
 
 
 def make_suggestions(search: Search, target: str) -> Suggestions:
     """The suggestions of a search, complete or not."""
-    found = search.found
-    own = found.own
-    slice_name = search.slice_name
-    possible = [each for each in found.compiled if each is not own and not search.is_impossible(each)]
-    front = _find_front(own, possible)
+    found, slice_name = search.found, search.slice_name
+    own, *possible = found.confirmed or [found.own, *(each for each in found.compiled if each is not found.own)]
+    front = find_front(own, [each for each in possible if not search.is_impossible(each)])
     return Suggestions(
         target=target,
         slice=slice_name,
@@ -40,42 +37,22 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
         failed=found.failures.total(),
         failures=dict(found.failures.most_common()),
         refused=sum(map(search.is_impossible, found.compiled)),
-        recipes=_find_recipe_times(search, [own, *possible]),
-        notes=(*found.notes, *([] if search.has_bound else [_NO_BOUND])),
+        recipes=_find_recipe_times(search, [each for each in found.compiled if not search.is_impossible(each)]),
+        notes=(
+            *([_ESTIMATED] if own.figures.stage is CompileStage.SCHEDULED and found.compiled[1:] else []),
+            *found.notes,
+            *([] if search.has_bound else [_NO_BOUND]),
+        ),
         stopped=found.stopped,
         seconds=found.seconds,
     )
 
 
-def _find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
-    """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
-    fitting = [each for each in found if each.fits and each.figures.step_us is not None]
-    if not fitting:
-        return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
-    front: list[CompiledPoint] = []
-    for each in sorted(fitting, key=lambda each: (each.order, _find_simplicity(each))):
-        least = min((_find_hbm(other) for other in front), default=float("inf"))
-        is_faster = (compute_gain(own.figures, each.figures) or 0.0) > 0
-        own_hbm = _find_hbm(own) if own.fits and not is_faster else float("inf")
-        if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
-            front.append(each)
-    return front[:_MOST]
-
-
-def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
-    change = found.change
-    return (0, 0) if change is None else (change.asks, change.parts)
-
-
-def _find_hbm(found: CompiledPoint) -> float:
-    return float("inf") if found.figures.hbm_bytes is None else float(found.figures.hbm_bytes)
-
-
 def _compute_freed_gain(found: SearchResult, front: Sequence[CompiledPoint]) -> float | None:
     freed = found.freed
-    best = min([found.own, *front], key=lambda each: each.order)
     if freed is None or not freed.fits:
         return None
+    best = min(found.compiled if found.confirmed else [found.own, *front], key=lambda each: each.order)
     gained = compute_gain(best.figures, freed.figures)
     return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
 

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 from numpy.typing import NDArray
 
-from hloscope.base.errors import HloscopeError, TimeLimitError
+from hloscope.base.errors import CompileError, HloscopeError, TimeLimitError
 from hloscope.base.units import pluralize
 from hloscope.compile.compiling import PendingCompile, prepare_compile
 from hloscope.compile.estimates import Estimate
@@ -27,11 +27,12 @@ from hloscope.compile.sharding_change import Resharding
 from hloscope.compile.step import order_devices
 from hloscope.model.capture import DeviceLayout
 from hloscope.model.trial import Figures
+from hloscope.model.vocabulary import CompileStage
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
 from hloscope.search.trial_cache import FigureCache, SearchSubject
-from hloscope.search.trials import DOES_NOT_FIT, price_figures, read_figures
+from hloscope.search.trials import DOES_NOT_FIT, compute_gain, price_as_written, price_figures
 from hloscope.tpu.slices import Slice, SliceDevice, list_devices
 
 # ---- the expected step time of a point before it is compiled, from Shardy's estimate and its compiled neighbors
@@ -222,6 +223,11 @@ _SHARE_RANKING = 0.4
 _SHARE_OF_RANKING = 0.25
 """The share of the first compiles that the ranking fills, if recipes do not."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
+_SHARE_SEARCHING = 0.6
+"""The share of the time for points that are only scheduled: the rest is for the machine code of the best ones."""
+_MOST_ON_FRONT = 6
+_LESS_MEMORY = 0.02
+"""The least memory gain, as a share, of a point on the front over a faster one."""
 _LITTLE = 0.05
 """The share of the step below which waiting for others makes another order of the devices useless."""
 
@@ -287,6 +293,7 @@ class SearchResult:
         failures: Compiles that failed, by the compiler's reason.
         stopped: Why it ended early; None if it did not.
         freed: The best point with all result shardings left open, which shows what freeing results would gain.
+        confirmed: If the points were only scheduled, the program as written and the best points, compiled to the end.
         notes: What was not searched, one sentence each.
         seconds: Duration of the search.
     """
@@ -298,6 +305,7 @@ class SearchResult:
     failures: Counter[str] = field(default_factory=Counter)
     stopped: str | None = None
     freed: CompiledPoint | None = None
+    confirmed: list[CompiledPoint] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -335,11 +343,12 @@ class Search:
         self._recipes: dict[Point, Recipe] = {}
         self._begun = monotonic() if begun is None else begun
         seconds = float("inf") if effort.seconds is None else effort.seconds
-        self._until, self._ranked_until = self._begun + seconds, self._begun + _SHARE_RANKING * seconds
         subject, space = subjects[0]
-        own = CompiledPoint(
-            space=space, point=space.own, change=None, figures=read_figures(subject.analysis, subject.captured)
-        )
+        own = CompiledPoint(space=space, point=space.own, change=None, figures=price_as_written(subject))
+        self._compile_stage = own.figures.stage
+        is_scheduled = self._compile_stage is CompileStage.SCHEDULED
+        self._until = self._begun + (_SHARE_SEARCHING if is_scheduled else 1.0) * seconds
+        self._ranked_until, self._ends = self._begun + _SHARE_RANKING * seconds, self._begun + seconds
         self.found = SearchResult(own=own, compiled=[own], space_size=sum(space.size for _, space in subjects))
         self._done = {own.point}
 
@@ -359,8 +368,12 @@ class Search:
             if self.found.stopped is None:
                 self._reorder()
                 self._free()
+            if self._compile_stage is CompileStage.SCHEDULED and len(self.found.compiled) > 1:
+                self._confirm()
         except KeyboardInterrupt:
             self.found.stopped = "interrupted"
+        if self.found.stopped is not None and len(self.found.confirmed) < 2:
+            self.found.confirmed.clear()  # the program as written alone says nothing
         self.found.ranked = sum(estimate is not None for estimate in self._estimates.values())
         self.found.seconds = monotonic() - self._begun
         return self.found
@@ -561,7 +574,7 @@ class Search:
             left = self._until - monotonic()
             if left != float("inf"):
                 program = replace(program, facts=replace(program.facts, timeout_s=max(left, 1.0)))
-            pending = prepare_compile(program, store=subject.store)
+            pending = prepare_compile(program, store=subject.store, wanted=self._compile_stage)
             kept = FigureCache.of(pending, subject.store)
             known = None if kept is None else kept.get()
             return kept, pending.begun() if known is None else known
@@ -597,6 +610,31 @@ class Search:
         orders = find_device_orders(subject.lowered.slice, best.point.mesh)
         self._compile([replace(best.point, order=order) for order in orders])
 
+    def _confirm(self) -> None:
+        """Compiles the best points to machine code, beside the program as written; those that then fail are left out.
+
+        Raises:
+            HloscopeError: The compiler refuses the program as written.
+        """
+        self._stage("compiling the best shardings to machine code")
+        self._compile_stage, self._until = CompileStage.COMPILED, self._ends
+        possible = [each for each in self.found.compiled if each is not self.found.own and not self.is_impossible(each)]
+        chosen = [self.found.own, *find_front(self.found.own, possible)]
+        started = [self._start(each.point, each.change or Resharding()) for each in chosen]
+        try:
+            for each, (kept, pending) in zip(chosen, started, strict=True):
+                figures = _collect_figures(kept, pending)
+                if not isinstance(figures, str):
+                    self.found.confirmed.append(replace(each, figures=figures))
+                elif each is self.found.own:
+                    raise CompileError(figures)
+                else:
+                    self.found.failures[figures] += 1
+        except TimeLimitError:
+            self.found.stopped = "the time limit was reached"
+        finally:
+            _drop_compiles(started)
+
     def _free(self) -> None:
         """Measures the gain of freeing the results: the best two points, with every requested result left open."""
         for found in sorted(self.found.compiled, key=lambda found: found.order)[:2]:
@@ -612,6 +650,30 @@ class Search:
             freed = CompiledPoint(space=found.space, point=found.point, change=change, figures=figures)
             if self.found.freed is None or freed.order < self.found.freed.order:
                 self.found.freed = freed
+
+
+def find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
+    """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
+    fitting = [each for each in found if each.fits and each.figures.step_us is not None]
+    if not fitting:
+        return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
+    front: list[CompiledPoint] = []
+    for each in sorted(fitting, key=lambda each: (each.order, _find_simplicity(each))):
+        least = min((_find_hbm(other) for other in front), default=float("inf"))
+        is_faster = (compute_gain(own.figures, each.figures) or 0.0) > 0
+        own_hbm = _find_hbm(own) if own.fits and not is_faster else float("inf")
+        if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
+            front.append(each)
+    return front[:_MOST_ON_FRONT]
+
+
+def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
+    change = found.change
+    return (0, 0) if change is None else (change.asks, change.parts)
+
+
+def _find_hbm(found: CompiledPoint) -> float:
+    return float("inf") if found.figures.hbm_bytes is None else float(found.figures.hbm_bytes)
 
 
 def _drop_compiles(waiting: Iterable[tuple[object, ...]]) -> None:
@@ -630,7 +692,7 @@ def _collect_figures(kept: FigureCache | None, pending: Figures | PendingCompile
     if not isinstance(pending, PendingCompile):
         return pending
     try:
-        figures = price_figures(pending.capture(reasons=False), pending.program.name)
+        figures = price_figures(pending.capture(reasons=False), pending.program.name, pending.wanted)
     except TimeLimitError:
         raise
     except HloscopeError as error:

@@ -16,6 +16,7 @@ from hloscope.compile.lowering import Lowered
 from hloscope.model import Analysis, Collective, Collectives
 from hloscope.model.capture import Capture, attach_evidence, find_evidence
 from hloscope.model.trial import Figures, Trials
+from hloscope.model.vocabulary import CompileStage
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class SearchSubject:
 # ---- the cache of trials, stored with the compiles of their program
 
 _KIND, _FIGURES = "tried", "figures"
-_FORM = "7"
+_FORM = "8"
 """The version of the entries and of the judgement of trials."""
 
 
@@ -145,7 +146,7 @@ class FigureCache:
         if store is None or pending.kept is None:
             return None
         chip, costs = pending.program.slice.chip, sorted(pending.program.facts.kernel_costs.items())
-        return cls(store, f"{_FORM} {pending.kept.key} {chip} {costs}")
+        return cls(store, f"{_FORM} {pending.kept.key} {chip} {costs} {pending.wanted}")
 
     def get(self) -> Figures | None:
         """The figures; None if unknown."""
@@ -179,8 +180,11 @@ def _describe_best_trial(trials: Trials | None) -> str | None:
     if trials is None or not trials.helping:
         return None
     trial = trials.helping[0]
-    steps = ("unknown" if figures is None else figures.step_words for figures in (trials.before, trial.after))
-    return "; ".join([f"{'; '.join(trial.change)}, {' -> '.join(steps)}", *trial.conditions])
+    pair = (trial.before or trials.before, trial.after)
+    steps = " -> ".join("unknown" if figures is None else figures.step_words for figures in pair)
+    is_estimate = trial.after is not None and trial.after.stage is CompileStage.SCHEDULED
+    words = f"{'; '.join(trial.change)}, {steps}{' (estimated, not compiled)' * is_estimate}"
+    return "; ".join([words, *trial.conditions])
 
 
 @lru_cache(maxsize=8)

@@ -8,9 +8,11 @@ from time import monotonic
 
 from hloscope.base.errors import HloscopeError, TimeLimitError
 from hloscope.base.units import format_share, pluralize
+from hloscope.compile import compiling
 from hloscope.compile.compiling import start_compile
-from hloscope.compile.lowering import lower_changed, lower_resharding
+from hloscope.compile.lowering import Lowered, lower_changed, lower_resharding
 from hloscope.compile.sharding_change import LeafChange, Resharding
+from hloscope.compile.stages import find_stage_check
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis, Collective, bytes_bound
@@ -18,7 +20,7 @@ from hloscope.model.analysis import summarize_memory
 from hloscope.model.capture import Capture
 from hloscope.model.reason import ReasonKind
 from hloscope.model.trial import Figures, Trial, Trials, is_tie
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.search.ranking import RankedChange, find_candidates, rank_changes
 from hloscope.search.trial_cache import SearchSubject, TrialCache, TrialLimits
 
@@ -39,10 +41,26 @@ _UPPER_BOUNDS = (Bound.EXACT, Bound.AT_MOST)
 """Bounds of a figure that the true value does not exceed."""
 
 
-def price_figures(program: Capture, name: str) -> Figures:
-    """The costs of a compiled program, without its reasons and findings."""
+def price_figures(program: Capture, name: str, stage: CompileStage = CompileStage.COMPILED) -> Figures:
+    """The costs of a compiled program, without its reasons and findings.
+
+    Args:
+        program: The program.
+        name: Its name.
+        stage: `scheduled` to estimate the step as if its machine code were not there, for comparisons with such steps.
+    """
+    if stage is CompileStage.SCHEDULED:
+        program = replace(program, compiled=replace(program.compiled, stage=stage))
     module = parse_module(program.compiled.text, name=f"{name} (compiled)")
     return read_figures(price_capture(program, module, target=name), program)
+
+
+def choose_stage(program: Capture) -> CompileStage:
+    """The stage at which changes of a program are compared: before machine code, if that takes long to make."""
+    has_stages = find_stage_check(program.versions.get("libtpu")) is not None
+    is_long = len(program.compiled.text) > compiling.SOON_COMPILED_CHARS
+    is_known = program.slice is not None and program.slice.chip is not None
+    return CompileStage.SCHEDULED if has_stages and is_long and is_known else CompileStage.COMPILED
 
 
 def read_figures(found: Analysis, program: Capture) -> Figures:
@@ -52,6 +70,7 @@ def read_figures(found: Analysis, program: Capture) -> Figures:
     unknown = [item.what.partition("%")[0] for item in found.unmodelled]
     unknown += [f"bytes of a {move.kind}" for move in found.collectives if move.wire_bytes is None]
     slight: list[str] = []
+    memory, is_scheduled = summarize_memory(program), program.compiled.stage is CompileStage.SCHEDULED
     if time is not None:
         unknown += [f"kernel {name}" for name in time.unpriced_kernels]
         operations = [f"{item.count} {item.what}" for item in time.unknown_operations]
@@ -65,14 +84,23 @@ def read_figures(found: Analysis, program: Capture) -> Figures:
         wire_bytes=totals.wire_bytes,
         wire_bytes_by_axis={axes: total.wire_bytes for axes, total in totals.by_axis.items()},
         wire_bound=totals.bound,
-        hbm_bytes=summarize_memory(program).peak_bytes,
+        hbm_bytes=memory.data_bytes if is_scheduled else memory.peak_bytes,
         collectives=totals.collectives,
         unknown=tuple(sorted(unknown)),
         slight=tuple(sorted(slight)),
         rules=() if time is None else time.rules,
         compute_us=None if time is None else time.compute_us,
         exposed_us=None if time is None else time.exposed_us,
+        stage=CompileStage.SCHEDULED if is_scheduled else CompileStage.COMPILED,
     )
+
+
+def price_as_written(subject: SearchSubject) -> Figures:
+    """The costs of a program at the stage at which its changes are compared with it."""
+    stage = choose_stage(subject.captured)
+    if stage is subject.captured.compiled.stage:
+        return read_figures(subject.analysis, subject.captured)
+    return price_figures(subject.captured, subject.lowered.name, stage)
 
 
 def compute_gain(before: Figures, after: Figures) -> float | None:
@@ -173,7 +201,7 @@ def try_changes(subject: SearchSubject, collective: Collective, limits: TrialLim
 
 def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits) -> Trials:
     begun = monotonic()
-    before = read_figures(subject.analysis, subject.captured)
+    before = price_as_written(subject)
     if before.step_us is None:
         return Trials(before=before, not_tried="there are no predicted times for this slice to compare")
     if collective.reason is None:
@@ -186,7 +214,11 @@ def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits
     subject.stage(f"ranking {pluralize(len(found), 'change')}")
     order = rank_changes(subject, found, limits.seconds)
     done, stopped = _try_in_order(subject, before, order, limits, begun)
-    trials = _add_resharding_cost(subject, _sort_best_first(done), begun + limits.seconds + _MORE_S)
+    in_order = _sort_best_first(done)
+    if before.stage is CompileStage.SCHEDULED:
+        subject.stage("compiling the best change to machine code")
+        in_order = _confirm_best(subject, in_order, begun + limits.seconds)
+    trials = _add_resharding_cost(subject, in_order, begun + limits.seconds + _MORE_S)
     return Trials(
         before=before,
         trials=trials,
@@ -219,6 +251,61 @@ def _try_in_order(
         if trial is not None:
             done.append((change, trial))
     return done, False
+
+
+def _confirm_best(
+    subject: SearchSubject, done: Sequence[tuple[Resharding, Trial]], until: float
+) -> list[tuple[Resharding, Trial]]:
+    """The trials of scheduled programs, of which the best is compiled to the end; one that then fails is withdrawn."""
+    helping = [pair for pair in done if pair[1].helps]
+    others = [pair for pair in done if not pair[1].helps]
+    own: Figures | str | None = None
+    while helping and until > monotonic():
+        change, trial = helping[0]
+        changed = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+        try:
+            if own is None:
+                own, after = _price_in_full(subject, [subject.lowered, changed], until)
+            else:
+                (after,) = _price_in_full(subject, [changed], until)
+        except TimeLimitError:
+            break
+        if isinstance(own, str):  # the program as written is refused, so that nothing can be compared with it
+            break
+        if isinstance(after, str):
+            trial = replace(trial, after=None, helps=False, problem=after)
+        else:
+            trial = replace(trial, before=own, after=after, helps=is_worthwhile(own, after))
+        helping.pop(0)
+        if trial.helps:
+            return [(change, trial), *helping, *others]
+        others.append((change, trial))
+    return [*helping, *others]
+
+
+def _price_in_full(subject: SearchSubject, programs: Sequence[Lowered], until: float) -> list[Figures | str]:
+    """The costs of programs, compiled side by side; for one that the compiler refuses, its reason.
+
+    Raises:
+        TimeLimitError: They take too long.
+    """
+    started: list[compiling.PendingCompile] = []
+    found: list[Figures | str] = []
+    try:
+        for program in programs:
+            facts = replace(program.facts, timeout_s=max(until - monotonic(), 1.0))
+            started.append(start_compile(replace(program, facts=facts), store=subject.store))
+        for pending in started:
+            try:
+                found.append(price_figures(pending.capture(), pending.program.name))
+            except TimeLimitError:
+                raise
+            except HloscopeError as error:
+                found.append(error.what)
+    finally:
+        for pending in started:
+            pending.drop()
+    return found
 
 
 def _find_next(later: Sequence[Resharding], done: Sequence[tuple[Resharding, Trial]], limits: TrialLimits) -> int:
@@ -293,8 +380,8 @@ def try_change(subject: SearchSubject, before: Figures, change: Resharding, seco
         return None
     limited = replace(program, facts=replace(program.facts, timeout_s=seconds))
     try:
-        captured = start_compile(limited, store=subject.store).capture()
-        after = price_figures(captured, program.name)
+        captured = start_compile(limited, store=subject.store, wanted=before.stage).capture()
+        after = price_figures(captured, program.name, before.stage)
     except TimeLimitError:
         raise
     except HloscopeError as error:
@@ -368,12 +455,12 @@ def _explain_leaving(before: Figures, collective: Collective) -> Iterator[str]:
 
 
 def _describe_best(before: Figures, trials: Sequence[Trial]) -> str:
-    priced = [trial.after for trial in trials if trial.after is not None]
-    gains = ((gained, after) for after in priced if (gained := compute_gain(before, after)) is not None)
-    best, after = max(gains, key=lambda each: each[0], default=(None, None))
-    if best is None or after is None:
+    pairs = [(trial.before or before, trial.after) for trial in trials if trial.after is not None]
+    gains = [(gained, *pair) for pair in pairs if (gained := compute_gain(*pair)) is not None]
+    if not gains:
         return "none of which compiles"
-    ratio = after.ratio_bound(before)
+    best, was, after = max(gains, key=lambda each: each[0])
+    ratio = after.ratio_bound(was)
     if best <= -_NOTHING:
         return f"the best of which is {ratio.marked(format_share(-best))} slower"
     if best < _NOTHING:

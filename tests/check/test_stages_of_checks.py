@@ -55,7 +55,7 @@ def write(tmp_path, monkeypatch):
     """Writes the program and its target, whose machine code seems to take long; returns the project."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(client.Question, "is_answered", False)
-    monkeypatch.setattr(compiling, "_SOON_COMPILED_CHARS", 0)
+    monkeypatch.setattr(compiling, "SOON_COMPILED_CHARS", 0)
 
     def write_project(more, program=PROGRAM):
         (tmp_path / "m.py").write_text(program)

@@ -61,7 +61,7 @@ def test_both_stages_say_the_same(file, function, generation):
 def program(monkeypatch):
     """A small program, whose code seems to take long."""
     monkeypatch.setattr(client.Question, "is_answered", False)
-    monkeypatch.setattr(compiling, "_SOON_COMPILED_CHARS", 0)
+    monkeypatch.setattr(compiling, "SOON_COMPILED_CHARS", 0)
     return lowered(f"{FOLDER / 'two_matmuls.py'}:two_matmuls")
 
 

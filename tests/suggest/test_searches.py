@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import types
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,10 @@ import pytest
 import shardable
 
 import hloscope
+from hloscope.compile import client, compiling
 from hloscope.compile.lowering import lower_changed
 from hloscope.compile.target import find_attached_facts
+from hloscope.model.vocabulary import CompileStage
 from hloscope.report.suggestions import describe_effort
 from hloscope.search import suggesting
 
@@ -185,3 +188,41 @@ def smaller(facts):
 def copy_of(function):
     """The same function without the facts attached to it."""
     return types.FunctionType(function.__code__, function.__globals__, function.__name__)
+
+
+@pytest.fixture
+def slow_code(monkeypatch):
+    """Makes machine code seem to take long, for every program."""
+    monkeypatch.setattr(client.Question, "is_answered", False)
+    monkeypatch.setattr(compiling, "SOON_COMPILED_CHARS", 0)
+
+
+@pytest.mark.usefixtures("slow_code")
+def test_programs_are_compared_when_they_are_scheduled_and_the_best_are_compiled(monkeypatch):
+    wanted = Counter()
+    prepare = suggesting.prepare_compile
+
+    def count(program, **options):
+        wanted[options["wanted"]] += 1
+        return prepare(program, **options)
+
+    monkeypatch.setattr(suggesting, "prepare_compile", count)
+    found = hloscope.suggest(shardable.experts, candidates=6)
+    rows = [found.own, *found.front]
+    assert {row.figures.stage for row in rows} == {CompileStage.COMPILED}
+    assert found.best.recipe == "expert parallel over X"
+    assert found.best.gain > 0.5
+    assert wanted[CompileStage.COMPILED] == len(rows)
+    assert wanted[CompileStage.SCHEDULED] >= found.compiled - 1
+    assert not any("estimates" in note for note in found.notes)
+
+
+@pytest.mark.usefixtures("slow_code")
+def test_a_search_without_time_for_machine_code_says_that_its_times_are_estimates(monkeypatch):
+    def late(search):
+        search.found.stopped = "the time limit was reached"
+
+    monkeypatch.setattr(suggesting.Search, "_confirm", late)
+    found = hloscope.suggest(shardable.experts, candidates=3)
+    assert found.own.figures.stage is CompileStage.SCHEDULED
+    assert found.notes[0].startswith("all times are estimates for scheduled programs")
