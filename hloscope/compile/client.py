@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -161,13 +161,16 @@ def ask_compile(
         simulated_devices=devices,
         shown=operation_numbers.make_message_filter(program.module),
         has_files=True,
-        reports=wanted is CompileStage.SCHEDULED and _has_scheduled_stage(program),
+        reports=wanted is CompileStage.SCHEDULED and has_scheduled_stage(program.slice, program.options),
     )
 
 
-def _has_scheduled_stage(program: CompileRequest) -> bool:
-    """Returns whether a program's schedule can be read before it is compiled: libtpu is known, the dumps are ours."""
-    is_own = program.slice.chip is not None and "xla_dump_to" not in program.options
+def has_scheduled_stage(chosen: Slice, options: Mapping[str, str]) -> bool:
+    """Returns whether a program's schedule can be read before it is compiled.
+
+    The workers, the version of libtpu and the dumps must be this process's own.
+    """
+    is_own = chosen.chip is not None and "xla_dump_to" not in options and _other_workers.get() is None
     return is_own and find_stage_check(jax_support.find_own_libtpu_version()) is not None
 
 

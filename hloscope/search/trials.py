@@ -8,11 +8,10 @@ from time import monotonic
 
 from hloscope.base.errors import HloscopeError, TimeLimitError
 from hloscope.base.units import format_share, pluralize
-from hloscope.compile import compiling
+from hloscope.compile import client, compiling
 from hloscope.compile.compiling import start_compile
 from hloscope.compile.lowering import Lowered, lower_changed, lower_resharding
 from hloscope.compile.sharding_change import LeafChange, Resharding
-from hloscope.compile.stages import find_stage_check
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis, Collective, bytes_bound
@@ -55,12 +54,12 @@ def price_figures(program: Capture, name: str, stage: CompileStage = CompileStag
     return read_figures(price_capture(program, module, target=name), program)
 
 
-def choose_stage(program: Capture) -> CompileStage:
+def choose_stage(subject: SearchSubject) -> CompileStage:
     """The stage at which changes of a program are compared: before machine code, if that takes long to make."""
-    has_stages = find_stage_check(program.versions.get("libtpu")) is not None
-    is_long = len(program.compiled.text) > compiling.SOON_COMPILED_CHARS
-    is_known = program.slice is not None and program.slice.chip is not None
-    return CompileStage.SCHEDULED if has_stages and is_long and is_known else CompileStage.COMPILED
+    program = subject.lowered
+    has_stages = client.has_scheduled_stage(program.slice, program.facts.compiler_options)
+    is_long = len(subject.captured.compiled.text) > compiling.SOON_COMPILED_CHARS
+    return CompileStage.SCHEDULED if has_stages and is_long else CompileStage.COMPILED
 
 
 def read_figures(found: Analysis, program: Capture) -> Figures:
@@ -97,7 +96,7 @@ def read_figures(found: Analysis, program: Capture) -> Figures:
 
 def price_as_written(subject: SearchSubject) -> Figures:
     """The costs of a program at the stage at which its changes are compared with it."""
-    stage = choose_stage(subject.captured)
+    stage = choose_stage(subject)
     if stage is subject.captured.compiled.stage:
         return read_figures(subject.analysis, subject.captured)
     return price_figures(subject.captured, subject.lowered.name, stage)
