@@ -713,6 +713,7 @@ class MemoryDict(TypedDict):
     temp_bytes: int | None
     alias_bytes: int | None
     generated_code_bytes: int | None
+    most_code_bytes: int | None
     data_bytes: int | None
     peak_bytes: int | None
     hbm_bytes: int | None

@@ -294,7 +294,7 @@ def _find_analysis(target: Target, args: Any, options: Any, expected: _Expected)
         return read_report(Path(target), str(target))
     can_be_scheduled_only = can_be_scheduled(expected.contract, expected.baseline, expected.fail_on)
     wanted = CompileStage.SCHEDULED if can_be_scheduled_only else CompileStage.COMPILED
-    is_enough = partial(is_scheduled_enough, baseline=expected.baseline)
+    is_enough = partial(is_scheduled_enough, contract=expected.contract, baseline=expected.baseline)
     return find_analysis(make_program_request(target, args, options, wanted=wanted, is_enough=is_enough)).found
 
 
@@ -322,7 +322,7 @@ def check_project(
     """
     jobs = list_shard_jobs(project, names, shard)
     contracts = read_contracts(jobs)
-    jobs = tuple(replace(job, wanted=_choose_stage(job, contracts[job.target.name])) for job in jobs)
+    jobs = tuple(_add_stage(job, contracts[job.target.name]) for job in jobs)
     known: dict[str, Checked] = {}
 
     def keep(outcome: Outcome) -> None:
@@ -333,12 +333,12 @@ def check_project(
     return tuple(known[job.name] for job in jobs)
 
 
-def _choose_stage(job: Job, contract: Contract | None) -> CompileStage:
-    """The stage of a target's compile that decides what is expected of it; a damaged baseline is reported later."""
+def _add_stage(job: Job, contract: Contract | None) -> Job:
+    """A job with the stage of its compile that may decide what is expected; a damaged baseline is reported later."""
     with suppress(HloscopeError):
         if can_be_scheduled(contract, job.baseline, job.target.fail_on):
-            return CompileStage.SCHEDULED
-    return CompileStage.COMPILED
+            return replace(job, wanted=CompileStage.SCHEDULED, contract=contract)
+    return job
 
 
 def add_unfinished(

@@ -44,6 +44,7 @@ from hloscope.model.vocabulary import CompileStage
 
 if TYPE_CHECKING:
     from hloscope.app.requests import FrontDoor, Text
+    from hloscope.judge.model import Contract
     from hloscope.judge.selection import RuleSelection
 
 
@@ -85,7 +86,8 @@ class Job:
         config: The targets file, which names plug-ins; None for the one nearest to the root, if any.
         checkout: The older state of the repository to use; None for the working tree.
         keeps_program: Whether to return the compiled program with its analysis.
-        wanted: The stage of the compile that is enough, unless the program is another than its baseline's.
+        wanted: The stage of the compile that is enough if that decides on the contract and the baseline.
+        contract: The contract that it is held against, if the stage is `scheduled`.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Job:
     checkout: Checkout | None = None
     keeps_program: bool = False
     wanted: CompileStage = CompileStage.COMPILED
+    contract: Contract | None = None
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -270,7 +273,7 @@ def _analyze_job(job: Job, *, cached: bool) -> Analysis:
             store=open_default_store() if cached else None,
             when_compiled=lambda _: _check_origin(job),
             wanted=job.wanted,
-            is_enough=partial(is_scheduled_enough, baseline=job.baseline),
+            is_enough=partial(is_scheduled_enough, contract=job.contract, baseline=job.baseline),
         )
         found = analyze_function(function)
     return skip_helpers(found, find_helpers(job.root, named=job.config))

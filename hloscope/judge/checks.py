@@ -15,11 +15,12 @@ from hloscope.base.units import format_time
 from hloscope.judge.baseline_files import read_baselines
 from hloscope.judge.baselines import find_section
 from hloscope.judge.changes import USUAL, AllowedGrowth, Cause, Judged, Judgement
-from hloscope.judge.evaluate import evaluate, explain_no_traffic
+from hloscope.judge.evaluate import can_decide_peak, evaluate, explain_no_traffic
 from hloscope.judge.judging import judge
-from hloscope.judge.model import MOVED, Contract, Limit
+from hloscope.judge.model import MOVED, Contract, Limit, Quantity
 from hloscope.judge.verdict import Breach, BreachKind, Verdict
 from hloscope.model import Analysis
+from hloscope.model.analysis import summarize_memory
 from hloscope.model.capture import Capture
 from hloscope.model.finding import UNUSED_ALLOW, Finding, Severity, read_pages, unaccepted
 
@@ -89,7 +90,7 @@ class Checked(Brief):
 def can_be_scheduled(contract: Contract | None, baseline: Path | None, fail_on: str | None) -> bool:
     """Returns whether a program may be held against these expectations before it is compiled to machine code.
 
-    A limit of a time or of the whole memory, rules, and a baseline that does not identify its program need the code.
+    A limit of a time, rules, and a baseline that does not identify its program need the code.
 
     Raises:
         HloscopeError: The baseline file cannot be read.
@@ -98,16 +99,20 @@ def can_be_scheduled(contract: Contract | None, baseline: Path | None, fail_on: 
     kept = () if baseline is None else read_baselines(baseline)
     return (
         fail_on is None
-        and all(limit.quantity in MOVED for limit in limits)
+        and all(limit.quantity in (*MOVED, Quantity.HBM) for limit in limits)
         and (not kept or any(section.digest is not None for section in kept))
     )
 
 
-def is_scheduled_enough(program: Capture, baseline: Path | None) -> bool:
-    """Returns whether a scheduled program is its baseline's, if there is one, and has no kernels.
+def is_scheduled_enough(program: Capture, contract: Contract | None, baseline: Path | None) -> bool:
+    """Returns whether a scheduled program is its baseline's, if there is one, is in its limits, and has no kernels.
 
     A kernel may be refused when its code is made, for want of VMEM, and is not in the digest.
     """
+    limits = () if contract is None else contract.all_of(Limit)
+    memory = summarize_memory(program)
+    if not all(can_decide_peak(limit.most, memory) for limit in limits if limit.quantity is Quantity.HBM):
+        return False
     kept = () if baseline is None else read_baselines(baseline)
     is_known = not kept or None is not program.digest == find_section(kept, program).digest
     return is_known and f'custom_call_target="{PALLAS}"' not in program.compiled.text

@@ -51,6 +51,7 @@ from hloscope.judge.verdict import (
     suggest_limit,
 )
 from hloscope.model import Analysis, Collective, Collectives, Mesh, StepTime, bytes_bound
+from hloscope.model.analysis import Memory
 from hloscope.model.vocabulary import Bound, Kind, Link
 
 _SHOWN = 5
@@ -361,8 +362,7 @@ def _find_quantity(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
     """The quantity in the limit's unit, rounded up, with words for it; None with the reason why it is not known."""
     time = analysis.time
     if limit.quantity is Quantity.HBM:
-        peak = analysis.memory.peak_bytes
-        return peak, "HLO text does not say what the compiler allocates" if peak is None else format_capacity(peak)
+        return _find_peak(limit.most, analysis.memory)
     if time is None or (limit.share and not time.step_us):
         return None, _NOT_PRICED
     if limit.share:
@@ -370,6 +370,25 @@ def _find_quantity(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
         return _round_up(share * 1e6), f"{100 * share:.3g}% of {format_time(time.step_us)}"
     micros = time.step_us if limit.quantity is Quantity.TIME else time.exposed_us
     return _round_up(micros * 1000), format_time(micros)
+
+
+def can_decide_peak(limit_bytes: int, memory: Memory) -> bool:
+    """Returns whether the peak memory of a program is known to be in a limit, or not to be."""
+    return _find_peak(limit_bytes, memory)[0] is not None
+
+
+def _find_peak(limit_bytes: int, memory: Memory) -> tuple[int | None, str]:
+    """The peak memory, with words for it; before code is made, a bound if that decides whether it is in a limit."""
+    if memory.peak_bytes is not None:
+        return memory.peak_bytes, format_capacity(memory.peak_bytes)
+    if memory.data_bytes is None or memory.most_code_bytes is None:
+        return None, "HLO text does not say what the compiler allocates"
+    most_bytes = memory.data_bytes + memory.most_code_bytes
+    if memory.data_bytes > limit_bytes:
+        return memory.data_bytes, f"{format_capacity(memory.data_bytes)} without code"
+    if most_bytes <= limit_bytes:
+        return most_bytes, f"at most {format_capacity(most_bytes)}"
+    return None, "the program is not compiled yet, and its code may take as much as is left"
 
 
 def _round_up(amount: float) -> int:

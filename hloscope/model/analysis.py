@@ -363,6 +363,7 @@ class Memory(Brief):
             can be a fifth too high or too low.
         alias_bytes: Outputs aliased with donated arguments, counted in both of the above.
         generated_code_bytes: The program itself; None before it is generated, at the stage `scheduled`.
+        most_code_bytes: The most that it takes as far as is known, at that stage; None at others.
         data_bytes: Peak usage without code: arguments + outputs - aliased + temporaries.
         peak_bytes: Peak usage: the same, and the code.
         hbm_bytes: HBM capacity of one device.
@@ -374,10 +375,18 @@ class Memory(Brief):
     temp_bytes: int | None = None
     alias_bytes: int | None = None
     generated_code_bytes: int | None = None
+    most_code_bytes: int | None = None
     data_bytes: int | None = None
     peak_bytes: int | None = None
     hbm_bytes: int | None = None
     fits: bool | None = None
+
+
+_CODE_BYTES_PER_CHAR = 1.5 * 431
+"""One and a half times the most bytes of code for a character of scheduled text.
+
+Source: 1,867 programs that libtpu 0.0.42.1 compiled for all generations, of 2 kB to 10 MB of text; 12 in the median.
+"""
 
 
 def summarize_memory(program: Capture) -> Memory:
@@ -395,13 +404,15 @@ def summarize_memory(program: Capture) -> Memory:
     parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
     chip = None if program.slice is None else program.slice.chip
     signed = [-size if size and name == "alias_bytes" else size for name, size in parts.items()]
-    data_bytes, is_compiled = sum_known(signed[:-1]), program.compiled.stage is CompileStage.COMPILED
+    data_bytes, stage = sum_known(signed[:-1]), program.compiled.stage
+    most_code_bytes = round(_CODE_BYTES_PER_CHAR * len(program.compiled.text))
     return Memory(
         **parts,
+        most_code_bytes=most_code_bytes if stage is CompileStage.SCHEDULED else None,
         data_bytes=data_bytes,
         peak_bytes=sum_known((data_bytes, parts["generated_code_bytes"])),
         hbm_bytes=chip.hbm_bytes_per_device if chip else None,
-        fits=program.compiled.too_large is None if chip is not None and is_compiled else None,
+        fits=program.compiled.too_large is None if chip is not None and stage is CompileStage.COMPILED else None,
     )
 
 

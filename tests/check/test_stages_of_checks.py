@@ -100,15 +100,26 @@ def test_a_contract_on_collectives_is_decided_before_there_is_machine_code(write
     assert (broken.analysis.stage, broken.passed) == (CompileStage.SCHEDULED, False)
 
 
+@pytest.mark.parametrize(("limit", "holds"), [("1GiB", True), ("300kB", False)])
+def test_a_limit_of_memory_is_decided_where_no_code_could_make_a_difference(write, monkeypatch, limit, holds):
+    one = checked(write(f'contract = ["all-reduce@X", "hbm <= {limit}"]\n'), monkeypatch)
+    assert (one.analysis.stage, one.passed) == (CompileStage.SCHEDULED, holds)
+    whole = checked(write(f'contract = ["all-reduce@X", "time <= 1s", "hbm <= {limit}"]\n'), monkeypatch)
+    assert (whole.analysis.stage, whole.passed) == (CompileStage.COMPILED, holds)
+    memory, compiled = one.analysis.memory, whole.analysis.memory
+    assert memory.data_bytes == compiled.data_bytes
+    assert compiled.generated_code_bytes < memory.most_code_bytes
+
+
 @pytest.mark.parametrize(
     ("more", "program"),
     [
         ('contract = ["all-reduce@X", "time <= 1s"]\n', None),
-        ('contract = ["all-reduce@X", "hbm <= 1GiB"]\n', None),
+        ('contract = ["all-reduce@X", "hbm <= 600kB"]\n', None),
         (CONTRACT + 'fail-on = "error"\n', None),
         ('contract = "all-reduce@X"\n', KERNEL),
     ],
-    ids=["a time", "the whole memory", "rules", "a kernel"],
+    ids=["a time", "a limit of memory that code may exceed", "rules", "a kernel"],
 )
 def test_what_needs_machine_code_is_compiled(write, monkeypatch, more, program):
     project = write(more) if program is None else write(more, program)
@@ -154,6 +165,6 @@ def test_a_baseline_file_names_its_program(write):
         parse_baselines(text.replace(line, "program: none"), name="step.txt")
 
 
-def test_limits_of_times_and_of_memory_need_machine_code():
+def test_limits_of_times_need_machine_code():
     assert not can_be_scheduled(read_contract("exposed <= 10%", where="contract"), None, None)
     assert can_be_scheduled(read_contract("wire@X <= 1MB", where="contract"), None, None)
