@@ -233,9 +233,9 @@ def _format_facts(checked: Checked) -> str:
     total = checked.analysis.totals
     parts = [checked.analysis.slice.name] if checked.analysis.slice is not None else []
     parts.append(f"{total.bound.marked(format_bytes(total.wire_bytes))} sent per step")
-    time = checked.analysis.time
-    if checked.analysis.stage is CompileStage.SCHEDULED:
-        parts.append(CompileStage.SCHEDULED)
+    time, stage = checked.analysis.time, checked.analysis.stage
+    if stage is CompileStage.SCHEDULED:
+        parts.append(stage)
     elif time is not None:
         parts.append(time.bound.marked(format_time(time.step_us)))
     against = ["contract"] if checked.verdict is not None else []

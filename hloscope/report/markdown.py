@@ -10,7 +10,7 @@ from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.judge.changes import Judgement
 from hloscope.judge.checks import Checked
 from hloscope.judge.figures import MEMORY, SENT, STEP, find_figure
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report.checks import CheckReport, format_judgement, is_other, list_asides, render_details
 from hloscope.report.escaping import escape_commands, escape_line, fence_code, render_code
 from hloscope.report.renderer import Lazy, Renderer
@@ -100,7 +100,8 @@ def _make_cells(checked: Checked) -> tuple[str, ...]:
     found, result = checked.analysis, _format_result(checked)
     if found is None:
         return (render_code(checked.name), result, "", "", "", "")
-    step = "" if found.time is None else found.time.bound.marked(format_time(found.time.step_us))
+    time = None if found.stage is CompileStage.SCHEDULED else found.time
+    step = "" if time is None else time.bound.marked(format_time(time.step_us))
     return (
         render_code(checked.name),
         result,
@@ -125,7 +126,7 @@ def _compare_figure(checked: Checked, name: str, now: str, words: Callable[[floa
     was = figure.before_bound.marked(words(figure.before))
     is_now = figure.after_bound.marked(words(figure.after))
     if was == is_now:
-        return now
+        return now or was
     return f"{was} → {is_now if figure.change_bound is Bound.UNKNOWN else f'**{is_now}**'}"
 
 

@@ -10,7 +10,7 @@ from hloscope.judge.changes import Figure, Judgement
 from hloscope.judge.checks import Checked
 from hloscope.model import Analysis
 from hloscope.model.trial import Suggestion, Suggestions, is_tie
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report import suggestions
 from hloscope.report.checks import CheckReport, format_judgement, is_other, list_asides, make_check_document
 from hloscope.report.html import pieces as html
@@ -78,12 +78,21 @@ def _list_facts(page: Page, checked: Checked, number: int) -> Iterator[Content]:
         return
     if analysis.slice is not None:
         yield from (html.make("span", page.name(analysis.slice.name), class_="of"), " ")
-    if analysis.time is not None:
+    if analysis.stage is CompileStage.SCHEDULED:
+        yield from (html.make("span", str(analysis.stage), class_="of"), " ")
+    elif analysis.time is not None:
         step = page.figure((*path, "time", "step_us"), "time", bound=analysis.time.bound)
         yield from (html.make("span", step, " a step", class_="of"), " ")
     sent = page.figure((*path, "totals", "wire_bytes"), "bytes", bound=analysis.totals.bound)
     yield from (html.make("span", sent, " sent", class_="of"), " ")
-    yield html.make("span", page.figure((*path, "memory", "peak_bytes"), "bytes"), " of HBM", class_="of")
+    yield html.make("span", *_make_peak(page, analysis, path), " of HBM", class_="of")
+
+
+def _make_peak(page: Page, analysis: Analysis, path: Path) -> list[Content]:
+    """The peak memory; of a program that is only scheduled, without code."""
+    is_scheduled = analysis.stage is CompileStage.SCHEDULED
+    peak = page.figure((*path, "memory", "data_bytes" if is_scheduled else "peak_bytes"), "bytes")
+    return [peak, html.make("small", "without code") if is_scheduled else None]
 
 
 def _describe_against(page: Page, checked: Checked, number: int) -> Content:
@@ -149,7 +158,7 @@ def _make_change(page: Page, path: Path, figure: Figure, *, is_worse: bool) -> C
 
 
 def _list_now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Content]]:
-    if analysis.time is not None:
+    if analysis.time is not None and analysis.stage is not CompileStage.SCHEDULED:
         time = (*path, "time")
         step = page.figure((*time, "step_us"), "time", bound=analysis.time.bound)
         spread = [] if analysis.time.unpriced_kernels else page.range((*time, "least_us"), (*time, "most_us"))
@@ -160,9 +169,8 @@ def _list_now(page: Page, analysis: Analysis, path: Path) -> Iterator[list[Conte
         yield [page.name(f"sent over {words}", 60), sent]
     if not analysis.totals.by_axis:
         yield ["sent per step", page.figure((*path, "totals", "wire_bytes"), "bytes", bound=analysis.totals.bound)]
-    peak = page.figure((*path, "memory", "peak_bytes"), "bytes")
-    hbm = page.figure((*path, "memory", "hbm_bytes"), "capacity")
-    yield ["memory: peak", [peak, html.make("small", "of ", hbm) if analysis.memory.hbm_bytes else None]]
+    peak, hbm = _make_peak(page, analysis, path), page.figure((*path, "memory", "hbm_bytes"), "capacity")
+    yield ["memory: peak", [*peak, html.make("small", "of ", hbm) if analysis.memory.hbm_bytes else None]]
 
 
 _PRICE_HEADS = (

@@ -249,13 +249,12 @@ function byKeys(side, path, unit, bound = "exact") {
 function memoryTile(side) {
   const { memory } = side.found;
   const title = el("h3", {}, "HBM of one device at its peak");
-  if (memory.peak_bytes === null) {
+  const known = memory.peak_bytes !== null ? "peak_bytes" : memory.fits !== false ? "data_bytes" : null;
+  if (known === null || (memory[known] ?? null) === null) {
     const why =
       memory.fits === false
         ? "More than there is: the program does not fit. The compiler does not tell what its code takes."
-        : memory.temp_bytes !== null
-          ? "Not known as a whole: nothing says what the program's code takes."
-          : "Not known: HLO text does not tell what the compiler allocates.";
+        : "Not known: HLO text does not tell what the compiler allocates.";
     return el(
       "div",
       { class: "tile" },
@@ -264,7 +263,7 @@ function memoryTile(side) {
       memoryParts(side),
     );
   }
-  const used = memory.hbm_bytes ? memory.peak_bytes / memory.hbm_bytes : null;
+  const used = memory.hbm_bytes ? memory[known] / memory.hbm_bytes : null;
   const over = memory.fits === false || (memory.fits === null && used > 1);
   const bar = el("span", { class: `fill ${over ? "over" : used > 0.9 ? "near" : "memory"}` });
   bar.style.width = `${Math.min(100, 100 * (used ?? 0))}%`;
@@ -275,17 +274,18 @@ function memoryTile(side) {
     el(
       "p",
       { class: "middle" },
-      el("b", {}, figure(side, "analysis.memory.peak_bytes", "bytes")),
+      el("b", {}, figure(side, `analysis.memory.${known}`, "bytes")),
       memory.hbm_bytes
         ? [
             " of ",
             figure(side, "analysis.memory.hbm_bytes", "capacity"),
             " (",
-            shareFigure(side, "analysis.memory.peak_bytes", "analysis.memory.hbm_bytes"),
+            shareFigure(side, `analysis.memory.${known}`, "analysis.memory.hbm_bytes"),
             ")",
           ]
         : "",
     ),
+    known === "data_bytes" ? el("p", { class: "note" }, "Without the program's code, whose size is unknown.") : null,
     el("span", { class: "track tall", "aria-hidden": "true" }, bar),
     over
       ? el("p", { class: "bad" }, "✗ It does not fit.")
