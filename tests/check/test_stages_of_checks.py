@@ -38,6 +38,23 @@ def kernel(x):
 def step(w, x):
     return jax.lax.with_sharding_constraint(kernel(x) @ w, jax.P())
 """
+TOO_MUCH_VMEM = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def kernel(x_ref, o_ref, big):
+    big[0:8, 0:512] = x_ref[0:8, :]
+    o_ref[0:8, :] = big[0:8, 0:512]
+
+@jax.shard_map(mesh=jax.sharding.get_abstract_mesh(), in_specs=jax.P("X"), out_specs=jax.P("X"), check_vma=False)
+def copied(x):
+    scratch = [pltpu.VMEM((131072, 1024), jnp.bfloat16)]
+    return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_shapes=scratch)(x)
+
+def step(w, x):
+    return jax.lax.with_sharding_constraint(copied(w), jax.P())
+"""
 TARGET = """
 [targets.step]
 function = "m.py:step"
@@ -124,6 +141,12 @@ def test_a_limit_of_memory_is_decided_where_no_code_could_make_a_difference(writ
 def test_what_needs_machine_code_is_compiled(write, monkeypatch, more, program):
     project = write(more) if program is None else write(more, program)
     assert checked(project, monkeypatch).analysis.stage is CompileStage.COMPILED
+
+
+def test_a_kernel_that_overflows_vmem_fails_its_check(write, monkeypatch):
+    one = checked(write('contract = "all-gather@X"\n', TOO_MUCH_VMEM), monkeypatch)
+    assert (one.analysis.stage, one.passed) == (CompileStage.COMPILED, False)
+    assert any("vmem" in note for note in one.analysis.notes)
 
 
 def test_an_unchanged_program_is_known_by_its_baseline_and_another_one_is_compiled(write, monkeypatch):
