@@ -285,7 +285,7 @@ def _is_name(target: str) -> bool:
 def _find_analysis(target: Target, args: Any, options: Any, expected: _Expected) -> Analysis:
     """The analysis of a program, which may also be given as an analysis or as a JSON report.
 
-    It is compiled as far as what is expected of it needs.
+    Its compile ends at the first stage that decides what is expected of it.
     """
     if isinstance(target, Analysis):
         return target

@@ -363,7 +363,7 @@ class Memory(Brief):
             can be a fifth too high or too low.
         alias_bytes: Outputs aliased with donated arguments, counted in both of the above.
         generated_code_bytes: The program itself; None before it is generated, at the stage `scheduled`.
-        most_code_bytes: The most that it takes as far as is known, at that stage; None at others.
+        most_code_bytes: An upper estimate of it at that stage; None at others.
         data_bytes: Peak usage without code: arguments + outputs - aliased + temporaries.
         peak_bytes: Peak usage: the same, and the code.
         hbm_bytes: HBM capacity of one device.
