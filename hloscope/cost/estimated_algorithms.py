@@ -1,0 +1,63 @@
+"""The algorithm of a collective before the compiler has printed it: that of the most similar one of which it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+from typing import NamedTuple
+
+from hloscope.cost.network import UNPRINTED_ALGORITHM, Algorithm, Groups, read_algorithm
+from hloscope.tpu.estimates import KnownAlgorithm
+from hloscope.tpu.torus import Torus
+
+_AXIS, _DOUBLING = 6.0, 3.0
+"""What an axis more, and twice as many devices, count in comparison to twice as many bytes."""
+
+
+class AlgorithmFacts(NamedTuple):
+    """What decides the algorithm of a collective.
+
+    Attributes:
+        kind: Its kind.
+        axes: The axes of the torus along which the devices of a group lie.
+        devices: The devices of a group.
+        payload_bytes: Bytes of the larger side on one device.
+    """
+
+    kind: str
+    axes: int
+    devices: int
+    payload_bytes: int
+
+    @classmethod
+    def of(cls, torus: Torus, kind: str, groups: Groups, payload_bytes: int) -> AlgorithmFacts:
+        """The facts of a collective on a torus."""
+        group = max(groups, key=len)
+        places = [torus.coordinates(device) for device in group]
+        axes = sum(len({place[axis] for place in places}) > 1 for axis in range(len(torus.shape)))
+        return cls(kind, axes, len(group), max(payload_bytes, 1))
+
+    def distance(self, known: KnownAlgorithm) -> float:
+        """How much another collective of this kind differs."""
+        return (
+            _AXIS * abs(self.axes - known.axes)
+            + _DOUBLING * abs(log2(self.devices / known.devices))
+            + abs(log2(self.payload_bytes / known.payload_bytes))
+        )
+
+
+def estimate_algorithm(facts: AlgorithmFacts, known: Sequence[KnownAlgorithm]) -> Algorithm:
+    """The algorithm that the compiler will most likely choose.
+
+    Args:
+        facts: What decides it.
+        known: Collectives of the same generation of which it is known.
+    """
+    found = min((one for one in known if one.kind == facts.kind), key=facts.distance, default=None)
+    return UNPRINTED_ALGORITHM if found is None else make_algorithm(found)
+
+
+def make_algorithm(known: KnownAlgorithm) -> Algorithm:
+    """The algorithm as it is read where it is printed."""
+    emitter, _, strategy = known.algorithm.partition("/")
+    return read_algorithm(f'"emitter":"{emitter}","strategy":"{strategy}","debug":"colors:{known.colors}"')

@@ -1,0 +1,236 @@
+"""The compiler's cycles of an instruction, estimated from scheduled text, which does not have them yet."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from math import ceil, prod
+from typing import Any
+
+from hloscope.analysis.compute import MATMUL_OPCODES, count_flops, parse_integers
+from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo.call_graph import HloGraph
+from hloscope.tpu.generation import Chip
+
+_LANES, _SUBLANES = 128, 8
+_TILE = _LANES * _SUBLANES
+_PER_WORD = {"bf16": 2, "f16": 2, "s16": 2, "u16": 2, "s8": 4, "u8": 4, "pred": 4, "f8e5m2": 4, "f8e4m3fn": 4, "s4": 8}
+"""Elements in each 32 bits of a vector register; 1 for all other types."""
+
+_CLASSES = {
+    "plain": "add subtract multiply maximum minimum negate abs and or xor not compare select clamp sign floor ceil iota "
+    "shift-left shift-right-logical shift-right-arithmetic is-finite reduce-precision bitcast-convert "
+    "round-nearest-even round-nearest-afz",
+    "convert": "convert",
+    "function": "exponential log tanh logistic rsqrt sqrt exponential-minus-one log-plus-one cbrt",
+    "divide": "divide",
+    "series": "power sine cosine tan erf atan2 remainder",
+    "shifted": "slice concatenate pad reverse dynamic-slice dynamic-update-slice",
+}
+_CLASS_OF = {opcode: name for name, opcodes in _CLASSES.items() for opcode in opcodes.split()}
+_REARRANGES = frozenset({"copy", "transpose", "reshape"})
+_LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
+
+VECTOR = (
+    "plain", "convert", "function", "divide", "series", "shifted", "moved", "turned", "lane_broadcast",
+    "sublane_broadcast", "lane_reduce", "lane_reduce_rows", "sublane_reduce", "reduce", "window",
+)  # fmt: skip
+"""Classes of work of the vector unit, in tiles."""
+
+PORTS = ("in1", "in2", "in4", "out1", "out2", "out4")
+"""Tiles that come in or go out, by the number of elements in 32 bits."""
+
+MATRIX = ("mxu", "push", "result")
+"""Work of the matrix unit: its cycles at the peak, those of loading weights, and tiles of results."""
+
+Tally = Mapping[str, float]
+
+
+def count_cycle_work(
+    graph: HloGraph,
+    chip: Chip,
+    instruction: HloInstruction,
+    passes_of: Callable[[HloInstruction], float],
+    hbm_bytes: tuple[float, float],
+) -> Tally | None:
+    """What an instruction does, in the terms that the estimate weighs; None if that is unknown.
+
+    Args:
+        graph: The module.
+        chip: The chip.
+        instruction: A fusion or an unfused operation.
+        passes_of: The passes of the matrix unit that a matmul takes.
+        hbm_bytes: Bytes read from HBM, and written to it.
+    """
+    found: defaultdict[str, float] = defaultdict(float)
+    inner = list(_flatten(graph, instruction))
+    matmuls = [(one, top) for one, top in inner if one.opcode in MATMUL_OPCODES]
+    before = _find_producers([top for _, top in matmuls])
+    for one, _ in matmuls:
+        if not _add_matmul(found, one, chip, passes_of(one)):
+            return None
+    for one, top in inner:
+        where = "" if not matmuls else "before_" if top.name in before else "after_"
+        for name, tiles in _list_vector_work(one):
+            found[where + name] += tiles
+    for direction, shapes in (("in", [each.shape for each in instruction.operands]), ("out", [instruction.shape])):
+        for leaf in (leaf for shape in shapes for leaf in shape.leaves()):
+            found[f"{direction}{min(_PER_WORD.get(leaf.element_type, 1), 4)}"] += count_tiles(leaf)
+    if matmuls:
+        found["matmuls"] = 1.0
+    for name in found.keys() - {*MATRIX, "columns", "matmuls"}:
+        found[name] *= chip.devices_per_chip / chip.cores_per_chip
+    per_cycle = chip.hbm_bytes_per_s / chip.devices_per_chip / chip.clock_hz
+    found["read"], found["write"] = (size / per_cycle for size in hbm_bytes)
+    return found
+
+
+def _flatten(
+    graph: HloGraph, instruction: HloInstruction, top: HloInstruction | None = None
+) -> Iterator[tuple[HloInstruction, HloInstruction]]:
+    """The instructions of a fusion and of those in it, each with the one of the outermost that it belongs to."""
+    if instruction.opcode != "fusion":
+        yield instruction, instruction
+        return
+    for one in graph.module.computation(instruction.called[0][1]).instructions:
+        if one.opcode == "fusion":
+            yield from ((inner, top or one) for inner, _ in _flatten(graph, one))
+        else:
+            yield one, top or one
+
+
+def _find_producers(matmuls: list[HloInstruction]) -> set[str]:
+    seen: set[str] = set()
+    pending = [operand for one in matmuls for operand in one.operands]
+    while pending:
+        one = pending.pop()
+        if one.name not in seen:
+            seen.add(one.name)
+            pending.extend(one.operands)
+    return seen
+
+
+def _add_matmul(found: dict[str, float], matmul: HloInstruction, chip: Chip, passes: float) -> bool:
+    shape = _find_matmul_shape(matmul)
+    if shape is None:
+        return False
+    rows, contracted, columns, count = shape
+    macs = chip.bf16_flops_per_s / chip.devices_per_chip / chip.clock_hz / 2 / passes
+    wide = _round_up(contracted, _LANES) * _round_up(columns, _LANES)
+    found["mxu"] += count * _round_up(rows, _SUBLANES) * wide / macs
+    found["push"] += count * _LANES * wide / macs
+    found["result"] += count * _round_up(rows, _SUBLANES) * _round_up(columns, _LANES) / _TILE
+    found["columns"] = max(found["columns"], columns)
+    return True
+
+
+def _find_matmul_shape(matmul: HloInstruction) -> tuple[float, float, float, float] | None:
+    """Rows, contracted elements and columns of a matmul, and the number of such matmuls."""
+    flops = count_flops(matmul)
+    if not flops:
+        return None
+    left, right, result = (one.shape.dimensions for one in (*matmul.operands[:2], matmul))
+    if matmul.opcode != "convolution":
+        contracted = prod(left[axis] for axis in parse_integers(matmul.attributes.get("lhs_contracting_dims", "")))
+        count = prod(left[axis] for axis in parse_integers(matmul.attributes.get("lhs_batch_dims", "")))
+        rows = prod(left) // max(contracted * count, 1)
+        return rows, contracted, flops / 2 / max(rows * contracted * count, 1), count
+    labels = _LABELS.fullmatch(matmul.attributes.get("dim_labels", ""))
+    if labels is None:
+        return None
+    kernel, out = (dict(zip(names, sizes, strict=True)) for names, sizes in ((labels[2], right), (labels[3], result)))
+    rows, contracted, columns = out.get("b", 1), kernel.get("i", 1), kernel.get("o", 1)
+    positions = flops / 2 / (rows * contracted * columns)
+    taps, places = (prod(size for name, size in one.items() if name.isdigit()) for one in (kernel, out))
+    if positions == taps == places:
+        return rows, contracted, columns, positions
+    return (rows * positions / taps, contracted, columns, taps) if taps <= places else (
+        rows * positions / taps, contracted * taps, columns, 1
+    )  # fmt: skip
+
+
+def _list_vector_work(one: HloInstruction) -> Iterator[tuple[str, float]]:
+    opcode, tiles = one.opcode, count_tiles(one.shape)
+    if opcode in _CLASS_OF:
+        yield _CLASS_OF[opcode], tiles
+    elif opcode in _REARRANGES:
+        yield "turned" if _turns(one) else "moved", tiles
+    elif opcode == "broadcast":
+        kept = parse_integers(one.attributes.get("dimensions", ""))
+        new = [axis not in kept for axis in _find_minor(one.shape)]
+        if kept and any(new):
+            yield "lane_broadcast" if new[0] else "sublane_broadcast", tiles
+    elif opcode == "reduce-window":
+        yield "window", count_tiles(one.operands[0].shape)
+    elif opcode == "reduce":
+        yield from _list_reduce_work(one)
+
+
+def _list_reduce_work(reduce: HloInstruction) -> Iterator[tuple[str, float]]:
+    source, gone = reduce.operands[0].shape, parse_integers(reduce.attributes.get("dimensions", ""))
+    tiles, minor = count_tiles(source) * (len(reduce.operands) // 2), _find_minor(source)
+    if minor and minor[0] in gone:
+        yield "lane_reduce", tiles
+        yield "lane_reduce_rows", tiles / ceil(source.dimensions[minor[0]] / _LANES)
+    else:
+        yield "sublane_reduce" if len(minor) > 1 and minor[1] in gone else "reduce", tiles
+
+
+def count_tiles(shape: Shape) -> float:
+    """Tiles of 8 times 128 elements that arrays fill."""
+    return sum(map(_count_leaf_tiles, shape.leaves()))
+
+
+def _count_leaf_tiles(leaf: Shape) -> float:
+    minor = _find_minor(leaf)
+    if len(minor) < 2:
+        return ceil(prod(leaf.dimensions) / _TILE)
+    lanes, sublanes = (leaf.dimensions[axis] for axis in minor)
+    outside = prod(leaf.dimensions) / max(lanes * sublanes, 1)
+    rows = sublanes / _SUBLANES if sublanes < _SUBLANES and outside > 1 else ceil(sublanes / _SUBLANES)
+    return outside * ceil(lanes / _LANES) * max(rows, 1 / _SUBLANES)
+
+
+def _find_minor(shape: Shape) -> tuple[int, ...]:
+    """The two dimensions of an array that vary fastest."""
+    return () if shape.layout is None else tuple(shape.layout.minor_to_major[:2])
+
+
+def _turns(one: HloInstruction) -> bool:
+    before, after = _find_minor(one.operands[0].shape), _find_minor(one.shape)
+    if not before or not after:
+        return False
+    if one.opcode == "reshape":
+        return one.operands[0].shape.dimensions[before[0]] != one.shape.dimensions[after[0]]
+    order = parse_integers(one.attributes.get("dimensions", "")) if one.opcode == "transpose" else ()
+    return before[0] != (order[after[0]] if order else after[0])
+
+
+def _round_up(size: float, to: int) -> float:
+    return ceil(size / to) * to
+
+
+def estimate_cycles(work: Tally, weights: Mapping[str, float]) -> float:
+    """The cycles of an instruction: those of its start, and more or less of what takes longest of all that it does.
+
+    Args:
+        work: What it does.
+        weights: Cycles by what it does, and how sharply the longest one decides.
+    """
+    is_matmul = work.get("matmuls", 0.0)
+    ports = sum(weights[name] * work.get(name, 0.0) for name in PORTS)
+    vector = sum(weights[name] * work.get(name, 0.0) for name in VECTOR)
+    vector += (1 - is_matmul + is_matmul * weights["fused_ports"]) * ports
+    for where in ("before", "after"):
+        vector += weights[where] * sum(weights[name] * work.get(f"{where}_{name}", 0.0) for name in VECTOR)
+    memory = weights["read"] * work["read"] + weights["write"] * work["write"]
+    matrix = sum(weights[name] * work.get(name, 0.0) for name in MATRIX)
+    computing = _blend(matrix, vector, 1 + weights["fused_sharpness"])
+    start = weights["start"] + is_matmul * weights["matmul_start"]
+    return start + _blend(memory, computing, 1 + weights["sharpness"])
+
+
+def _blend(one: float, other: float, sharpness: float) -> float:
+    """From the sum of both, for a sharpness of 1, to the larger one."""
+    return (one**sharpness + other**sharpness) ** (1 / sharpness)

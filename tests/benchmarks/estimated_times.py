@@ -1,0 +1,367 @@
+"""Times without machine code beside those with the compiler's own figures.
+
+`collect` compiles the seed programs and generated ones for each generation and keeps them in a folder, `fit` writes
+`hloscope/tpu/estimates.toml` from them, and `measure` prints how far estimates are off for programs that were left out:
+
+    python tests/benchmarks/estimated_times.py collect --folder times --seeds 1000:1060
+    python tests/benchmarks/estimated_times.py fit --folder times
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import lzma
+import pickle
+import sys
+import time
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from hloscope.cost import price, price_capture
+from hloscope.compile.stages import find_stage_check
+from hloscope.cost.collectives import _find_algorithm, count_partitions, map_partitions_to_devices
+from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm, make_algorithm
+from hloscope.cost.estimated_cycles import estimate_cycles
+from hloscope.cost.operations import Operations, has_cycles_later, read_cycles
+from hloscope.hlo import HloModule, parse_module
+from hloscope.hlo.call_graph import HloGraph
+from hloscope.model import Analysis
+from hloscope.model.capture import Capture
+from hloscope.model.vocabulary import CompileStage, Kind
+from hloscope.tpu.estimates import Estimates, KnownAlgorithm
+from hloscope.tpu.slices import find_constants
+from hloscope.tpu.torus import Torus
+
+sys.path.insert(0, str(Path(__file__).parent))
+ROOT = Path(__file__).parent.parent.parent
+PROGRAMS = ROOT / "fixtures" / "programs"
+ESTIMATES = ROOT / "hloscope" / "tpu" / "estimates.toml"
+GENERATIONS = ("v4", "v5e", "v5p", "v6e", "7x")
+
+
+def _list_targets() -> Iterator[str]:
+    sys.path.insert(0, str(PROGRAMS))
+    for name in importlib.import_module("seed_programs").SEED_PROGRAMS:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # flax
+            continue
+        yield from (f"{PROGRAMS / name}.py:{one.function}" for one in module.PROGRAMS if one.refused is None)
+
+
+def collect(folder: Path, generations: list[str], seeds: range, *, with_seeds: bool) -> None:
+    """Compiles programs for each generation, and keeps what is compiled."""
+    from generated_steps import make_exchange, make_step
+
+    from hloscope.compile import compiling
+    from hloscope.compile.functions import Function, with_function
+    from hloscope.compile.lowering import lower
+    from hloscope.compile.target import TargetFacts, make_facts
+    from hloscope.tpu.slices import find_smallest_slice
+
+    def compile_for(target: Any, facts: Any, generation: str, name: str) -> Any:
+        def work(itself: Any, known: TargetFacts) -> Any:
+            devices = 1
+            for size in (known.mesh or {}).values():
+                devices *= size
+            known = replace(known, slice=find_smallest_slice(devices, generation).name)
+            return compiling.start_compile(lower(itself, known, name=name)).capture()
+
+        return with_function(Function(target=target, facts=facts), work)
+
+    jobs: list[tuple[str, Any, Any]] = []
+    if with_seeds:
+        jobs += [(target.rsplit(":", 1)[1], target, lambda: TargetFacts()) for target in _list_targets()]
+    for seed in seeds:
+        for step in (make_step(seed), make_exchange(seed)):
+            jobs.append((step.name, step.function, lambda step=step: make_facts(mesh=step.mesh, args=step.args)))
+    for name, target, facts in jobs:
+        for generation in generations:
+            path = folder / generation / f"{name}.xz"
+            if path.exists():
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            begun = time.monotonic()
+            try:
+                found = compile_for(target, facts(), generation, name)
+            except Exception as error:
+                print(f"{name} on {generation}: {type(error).__name__} {str(error)[:150]!r}", flush=True)
+                path.write_bytes(b"")
+                continue
+            with lzma.open(path.with_suffix(".tmp"), "wb", preset=3) as file:
+                pickle.dump(found, file)
+            path.with_suffix(".tmp").rename(path)
+            print(f"{name} on {generation}: {time.monotonic() - begun:.1f} s", flush=True)
+
+
+# ---- what was compiled, at both stages
+
+_NAMES = ("used_scoped_memory_configs",)
+"""Keys that are there from the beginning, and are filled by code generation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One program on one generation.
+
+    Attributes:
+        name: Its name.
+        generation: The generation.
+        capture: The compiled program.
+        instructions: What its instructions do, and the compiler's cycles of each.
+        algorithms: The facts of its collectives, the algorithm and colors of each, and its time.
+        time: Its computing, its exposed communication and its step as the compiler's figures have them.
+    """
+
+    name: str
+    generation: str
+    capture: Capture
+    instructions: tuple[tuple[Mapping[str, float], int], ...]
+    algorithms: tuple[tuple[AlgorithmFacts, KnownAlgorithm, float], ...]
+    time: tuple[float, float]
+
+    @property
+    def fold(self) -> int:
+        """The part in which it is left out, together with all variants of a program."""
+        return zlib.crc32(self.name.removesuffix("_shard_map").encode()) % FOLDS
+
+
+def read_examples(folder: Path, generation: str) -> Iterator[Example]:
+    """The programs that were kept for a generation."""
+    for path in sorted((folder / generation).glob("*.xz")):
+        if path.stat().st_size:
+            yield _read_example(pickle.loads(lzma.decompress(path.read_bytes())), path.stem, generation)
+
+
+def _read_example(capture: Capture, name: str, generation: str) -> Example:
+    assert capture.slice is not None and capture.slice.chip is not None
+    module = parse_module(capture.compiled.text, name=name)
+    found, chip = price_capture(capture, module, target=name), capture.slice.chip
+    operations = Operations(graph=HloGraph(module), chip=chip, constants=find_constants(chip))
+    rows = []
+    for instruction in (one for each in module.computations for one in each.instructions):
+        cycles = read_cycles(instruction)
+        if cycles and has_cycles_later(instruction):
+            work = operations.count_cycle_work(instruction)
+            if work is not None:
+                rows.append((dict(work), cycles))
+    return Example(
+        name=name,
+        generation=generation,
+        capture=capture,
+        instructions=tuple(rows),
+        algorithms=tuple(_list_algorithms(found, module, capture)),
+        time=(found.time.compute_us, found.time.step_us) if found.time is not None else (0.0, 0.0),
+    )
+
+
+def _list_algorithms(
+    found: Analysis, module: HloModule, capture: Capture
+) -> Iterator[tuple[AlgorithmFacts, KnownAlgorithm, float]]:
+    assert capture.slice is not None
+    graph, torus = HloGraph(module), Torus.of(capture.slice)
+    ids = capture.compiled.device_ids or None
+    device_of, _ = map_partitions_to_devices(found.mesh, capture.slice, count_partitions(found, module), ids)
+    for one in found.collectives:
+        key = (one.computation, one.name)
+        if one.parts or one.kind is Kind.ALL_TO_ALL or not one.groups or not one.time_us or one.payload_bytes is None:
+            continue
+        algorithm = _find_algorithm(graph, key)
+        if not algorithm.name or algorithm.offloaded:
+            continue
+        groups = tuple(tuple(device_of[member] for member in group) for group in one.groups)
+        facts = AlgorithmFacts.of(torus, one.kind, groups, max(one.payload_bytes, one.padded_bytes or 0))
+        known = KnownAlgorithm(*facts, algorithm.name, algorithm.directions if "Ring" in algorithm.name else 1)
+        yield facts, known, one.time_us * (one.executions or 1)
+
+
+def as_scheduled(capture: Capture) -> Capture:
+    """A compiled program as it was at the scheduled stage: without what code generation has added."""
+    check = find_stage_check(capture.versions.get("libtpu"))
+    added = set(check.added if check is not None else ()) - {*_NAMES}
+
+    def stripped(line: str) -> str:
+        before, mark, config = line.partition("backend_config={")
+        if not mark:
+            return line
+        try:
+            said, end = json.JSONDecoder(strict=False).raw_decode("{" + config)
+        except ValueError:
+            return line
+        kept = {key: [] if key in _NAMES else value for key, value in said.items() if key not in added}
+        return f"{before}backend_config={json.dumps(kept, separators=(',', ':'))}{config[end - 1 :]}"
+
+    text = "\n".join(map(stripped, capture.compiled.text.split("\n")))
+    return replace(capture, compiled=replace(capture.compiled, text=text, stage=CompileStage.SCHEDULED))
+
+
+# ---- the fit
+
+FOLDS = 5
+_FIRST = {
+    "start": 2000, "matmul_start": 3000, "read": 1.3, "write": 1.3, "fused_ports": 0.2, "before": 0.3, "after": 0.3,
+    "fused_sharpness": 1, "sharpness": 1, "mxu": 1, "push": 0.003, "result": 0.1, "plain": 2, "convert": 2,
+    "function": 2, "divide": 4, "series": 20, "shifted": 4, "moved": 4, "turned": 8, "lane_broadcast": 1,
+    "sublane_broadcast": 0.5, "lane_reduce": 2, "lane_reduce_rows": 20, "sublane_reduce": 2, "reduce": 2, "window": 10,
+    "in1": 2, "in2": 2, "in4": 2, "out1": 4, "out2": 8, "out4": 8,
+}  # fmt: skip
+"""Weights from which the fit of all generations together begins; each generation's begins with what comes of it."""
+_START = np.log(np.array(list(_FIRST.values()), dtype=float))
+_WHOLE, _SMALL = 20_000, 1_500
+_PULL, _POOLED_PULL = 0.15, 0.05
+
+
+def fit_weights(examples: Sequence[Example], first: np.ndarray = _START, pull: float = _POOLED_PULL) -> np.ndarray:
+    """Logarithms of the weights that fit the cycles best, each pulled to where it begins."""
+    rows = [(work, cycles) for one in examples for work, cycles in one.instructions]
+    cycles = np.array([each for _, each in rows], dtype=float)
+    names = {name for work, _ in rows for name in work} | {"read", "write"}
+    table = {name: np.array([work.get(name, 0.0) for work, _ in rows]) + 1e-9 for name in names}
+    equal = Counter((one.name, each) for one in examples for _, each in one.instructions)
+    counts = np.array([equal[one.name, each] for one in examples for _, each in one.instructions])
+    share = np.sqrt(np.clip((cycles - _SMALL) / _WHOLE, 0.02, 4.0) / counts)
+
+    def differences(weights: np.ndarray) -> np.ndarray:
+        predicted = estimate_cycles(table, dict(zip(_FIRST, np.exp(weights), strict=True)))
+        return np.concatenate([share * (np.log(predicted) - np.log(cycles)), pull * (weights - first)])
+
+    bounds = (_START - 7, _START + 5)
+    return least_squares(differences, first, loss="soft_l1", f_scale=0.2, max_nfev=60, bounds=bounds).x
+
+
+def choose_algorithms(examples: Iterable[Example]) -> tuple[KnownAlgorithm, ...]:
+    """The collectives of which the algorithms of all others follow, or nearly all."""
+    kept: list[KnownAlgorithm] = []
+    rows = sorted((row for one in examples for row in one.algorithms), key=lambda row: -row[2])
+    for facts, known, _ in rows:
+        if make_algorithm(known) != estimate_algorithm(facts, kept):
+            kept.append(known)
+    return tuple(sorted(kept))
+
+
+def make_estimates(weights: np.ndarray, examples: Sequence[Example], steps: Sequence[float] = (0.0,)) -> Estimates:
+    """The estimates of a generation.
+
+    Args:
+        weights: Logarithms of its weights.
+        examples: Its programs.
+        steps: The errors of steps that were left out.
+    """
+    versions = {one.capture.versions.get("libtpu", "") for one in examples}
+    errors = np.abs(np.array(steps))
+    return Estimates(
+        libtpu=", ".join(sorted(versions)),
+        programs=len(examples),
+        instructions=sum(len(one.instructions) for one in examples),
+        error=float(np.quantile(errors, 0.9)),
+        median=float(np.median(errors)),
+        worst=float(errors.max()),
+        cycles={name: float(f"{each:.3g}") for name, each in zip(_FIRST, np.exp(weights), strict=True)},
+        algorithms=choose_algorithms(examples),
+    )
+
+
+# ---- how far off they are
+
+
+@dataclass
+class Errors:
+    """What was measured with programs that were left out: relative errors, and the algorithms that were found."""
+
+    names: list[str] = field(default_factory=list)
+    computing: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    right_us: float = 0.0
+    all_us: float = 0.0
+
+    def add(self, one: Example, estimates: Estimates) -> None:
+        """Prices a program as it was before its machine code, and compares."""
+        scheduled = as_scheduled(one.capture)
+        module = parse_module(scheduled.compiled.text, name=one.name)
+        with patch.object(price, "find_estimates", lambda _: estimates):
+            found = price_capture(scheduled, module, target=one.name).time
+        if found is None or min(one.time) <= 0:
+            return
+        self.names.append(one.name)
+        self.computing.append(found.compute_us / one.time[0] - 1)
+        self.steps.append(found.step_us / one.time[1] - 1)
+        for facts, known, time_us in one.algorithms:
+            is_right = make_algorithm(known) == estimate_algorithm(facts, estimates.algorithms)
+            self.right_us += time_us * is_right
+            self.all_us += time_us
+
+    def describe(self) -> str:
+        """One line for each figure, and the worst programs."""
+        worst = sorted(zip(self.computing, self.steps, self.names, strict=True), key=lambda row: -abs(row[0]))[:6]
+        lines = [
+            f"{name}: median {np.median(np.abs(each)):.1%}, 90% of programs within {np.quantile(np.abs(each), 0.9):.1%}, "
+            f"worst {np.abs(each).max():.1%}"
+            for name, each in (("computing", np.array(self.computing)), ("step", np.array(self.steps)))
+        ]
+        lines.append(f"algorithms right for {self.right_us / max(self.all_us, 1e-9):.1%} of the time of collectives")
+        return "\n    ".join([*lines, *(f"{a:+.1%} {b:+.1%} {name}" for a, b, name in worst)])
+
+
+def measure(examples: Mapping[str, Sequence[Example]]) -> dict[str, Errors]:
+    """The errors of each generation's estimates on programs that they were not fitted to."""
+    found: dict[str, Errors] = defaultdict(Errors)
+    for fold in range(FOLDS):
+        kept = {name: [one for one in each if one.fold != fold] for name, each in examples.items()}
+        pooled = fit_weights([one for each in kept.values() for one in each])
+        for name, each in kept.items():
+            estimates = make_estimates(fit_weights(each, pooled, _PULL), each)
+            for one in examples[name]:
+                if one.fold == fold:
+                    found[name].add(one, estimates)
+    return found
+
+
+def write_estimates(examples: Mapping[str, Sequence[Example]], errors: Mapping[str, Errors], path: Path) -> None:
+    """Writes the estimates of all generations."""
+    pooled = fit_weights([one for each in examples.values() for one in each])
+    lines = ["# generated by `python tests/benchmarks/estimated_times.py fit`"]
+    for name, each in examples.items():
+        made = make_estimates(fit_weights(each, pooled, _PULL), each, errors[name].steps)
+        chip = each[0].capture.slice.chip.name
+        lines += ["", f"[{chip}]", f'libtpu = "{made.libtpu}"', f"programs = {made.programs}"]
+        lines += [f"instructions = {made.instructions}"]
+        lines += [f"{name} = {getattr(made, name):.3f}" for name in ("error", "median", "worst")]
+        lines += ["algorithms = [", *(f"    {json.dumps(list(row))}," for row in made.algorithms), "]"]
+        lines += [f"[{chip}.cycles]", *(f"{key} = {value:g}" for key, value in made.cycles.items())]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Runs what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("collect", "fit", "measure"))
+    parser.add_argument("--folder", type=Path, default=Path("times"))
+    parser.add_argument("--generations", default=",".join(GENERATIONS))
+    parser.add_argument("--seeds", default="1000:1060")
+    parser.add_argument("--no-fixtures", action="store_true")
+    said = parser.parse_args()
+    generations = said.generations.split(",")
+    if said.what == "collect":
+        collect(said.folder, generations, range(*map(int, said.seeds.split(":"))), with_seeds=not said.no_fixtures)
+        return
+    examples = {name: list(read_examples(said.folder, name)) for name in generations}
+    errors = measure(examples)
+    for name, found in errors.items():
+        count = sum(len(one.instructions) for one in examples[name])
+        print(f"{name}: {len(found.names)} programs, {count} instructions\n    {found.describe()}", flush=True)
+    if said.what == "fit":
+        write_estimates(examples, errors, ESTIMATES)
+
+
+if __name__ == "__main__":
+    main()
