@@ -7,11 +7,15 @@ from math import log2
 from typing import NamedTuple
 
 from hloscope.cost.network import UNPRINTED_ALGORITHM, Algorithm, Groups, read_algorithm
+from hloscope.model.vocabulary import Kind
 from hloscope.tpu.estimates import KnownAlgorithm
 from hloscope.tpu.torus import Torus
 
-_AXIS, _DOUBLING = 6.0, 3.0
-"""What an axis more, and twice as many devices, count in comparison to twice as many bytes."""
+_AMOUNT, _AXES, _DEVICES, _BYTES = 10.0, 6.0, 3.0, 0.25
+"""How much tells two collectives apart: another amount of data, an axis more, twice as many devices or bytes."""
+
+_LITTLE_BYTES, _MUCH_BYTES_PER_AXIS = 4096, 1 << 20
+"""Limits of amounts of data for which sums have different algorithms."""
 
 
 class AlgorithmFacts(NamedTuple):
@@ -40,10 +44,17 @@ class AlgorithmFacts(NamedTuple):
     def distance(self, known: KnownAlgorithm) -> float:
         """How much another collective of this kind differs."""
         return (
-            _AXIS * abs(self.axes - known.axes)
-            + _DOUBLING * abs(log2(self.devices / known.devices))
-            + abs(log2(self.payload_bytes / known.payload_bytes))
+            _AMOUNT * abs(_find_amount(*self) - _find_amount(*known[:4]))
+            + _AXES * abs(self.axes - known.axes)
+            + _DEVICES * abs(log2(self.devices / known.devices))
+            + _BYTES * abs(log2(self.payload_bytes / known.payload_bytes))
         )
+
+
+def _find_amount(kind: str, axes: int, devices: int, payload_bytes: int) -> int:
+    if kind == Kind.ALL_GATHER:
+        return 0
+    return (payload_bytes > _LITTLE_BYTES) + (payload_bytes >= _MUCH_BYTES_PER_AXIS * max(axes, 1))
 
 
 def estimate_algorithm(facts: AlgorithmFacts, known: Sequence[KnownAlgorithm]) -> Algorithm:

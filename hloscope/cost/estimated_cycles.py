@@ -22,7 +22,6 @@ _CLASSES = {
     "plain": "add subtract multiply maximum minimum negate abs and or xor not compare select clamp sign floor ceil iota "
     "shift-left shift-right-logical shift-right-arithmetic is-finite reduce-precision bitcast-convert "
     "round-nearest-even round-nearest-afz",
-    "convert": "convert",
     "function": "exponential log tanh logistic rsqrt sqrt exponential-minus-one log-plus-one cbrt",
     "divide": "divide",
     "series": "power sine cosine tan erf atan2 remainder",
@@ -33,7 +32,7 @@ _REARRANGES = frozenset({"copy", "transpose", "reshape"})
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 
 VECTOR = (
-    "plain", "convert", "function", "divide", "series", "shifted", "moved", "turned", "lane_broadcast",
+    "plain", "widened", "narrowed", "function", "divide", "series", "shifted", "moved", "turned", "lane_broadcast",
     "sublane_broadcast", "lane_reduce", "lane_reduce_rows", "sublane_reduce", "reduce", "window",
 )  # fmt: skip
 """Classes of work of the vector unit, in tiles."""
@@ -41,8 +40,18 @@ VECTOR = (
 PORTS = ("in1", "in2", "in4", "out1", "out2", "out4")
 """Tiles that come in or go out, by the number of elements in 32 bits."""
 
-MATRIX = ("mxu", "push", "result")
-"""Work of the matrix unit: its cycles at the peak, those of loading weights, and tiles of results."""
+_GROUPS = {
+    **dict.fromkeys(("plain", "widened", "narrowed", "lane_broadcast", "sublane_broadcast"), "plain"),
+    **dict.fromkeys(("function", "divide", "series"), "function"),
+    **dict.fromkeys(("moved", "turned", "shifted"), "moved"),
+    **dict.fromkeys(("lane_reduce", "sublane_reduce", "reduce", "window"), "reduced"),
+}
+FUSED = (*(f"{where}_{each}" for where in ("before", "after") for each in dict.fromkeys(_GROUPS.values())), "result", "ports")
+"""Work of the vector unit before and after a matmul that it is fused with, tiles of the product, and all tiles that come
+in or go out."""
+
+MATRIX = ("mxu", "push")
+"""Work of the matrix unit: its cycles at the peak, and those of loading weights."""
 
 Tally = Mapping[str, float]
 
@@ -71,16 +80,17 @@ def count_cycle_work(
         if not _add_matmul(found, one, chip, passes_of(one)):
             return None
     for one, top in inner:
-        where = "" if not matmuls else "before_" if top.name in before else "after_"
         for name, tiles in _list_vector_work(one):
-            found[where + name] += tiles
+            if not matmuls:
+                found[name] += tiles
+            elif name in _GROUPS:
+                found[f"{'before' if top.name in before else 'after'}_{_GROUPS[name]}"] += tiles
     for direction, shapes in (("in", [each.shape for each in instruction.operands]), ("out", [instruction.shape])):
         for leaf in (leaf for shape in shapes for leaf in shape.leaves()):
-            found[f"{direction}{min(_PER_WORD.get(leaf.element_type, 1), 4)}"] += count_tiles(leaf)
-    if matmuls:
-        found["matmuls"] = 1.0
-    for name in found.keys() - {*MATRIX, "columns", "matmuls"}:
+            found["ports" if matmuls else f"{direction}{_count_per_word(leaf)}"] += count_tiles(leaf)
+    for name in found.keys() - {*MATRIX}:
         found[name] *= chip.devices_per_chip / chip.cores_per_chip
+    found["matmuls"], found["from_hbm"] = float(bool(matmuls)), float(bool(matmuls) and hbm_bytes[0] > 0)
     per_cycle = chip.hbm_bytes_per_s / chip.devices_per_chip / chip.clock_hz
     found["read"], found["write"] = (size / per_cycle for size in hbm_bytes)
     return found
@@ -121,7 +131,6 @@ def _add_matmul(found: dict[str, float], matmul: HloInstruction, chip: Chip, pas
     found["mxu"] += count * _round_up(rows, _SUBLANES) * wide / macs
     found["push"] += count * _LANES * wide / macs
     found["result"] += count * _round_up(rows, _SUBLANES) * _round_up(columns, _LANES) / _TILE
-    found["columns"] = max(found["columns"], columns)
     return True
 
 
@@ -152,7 +161,9 @@ def _find_matmul_shape(matmul: HloInstruction) -> tuple[float, float, float, flo
 
 def _list_vector_work(one: HloInstruction) -> Iterator[tuple[str, float]]:
     opcode, tiles = one.opcode, count_tiles(one.shape)
-    if opcode in _CLASS_OF:
+    if opcode == "convert":
+        yield "narrowed" if _count_per_word(one.shape) > _count_per_word(one.operands[0].shape) else "widened", tiles
+    elif opcode in _CLASS_OF:
         yield _CLASS_OF[opcode], tiles
     elif opcode in _REARRANGES:
         yield "turned" if _turns(one) else "moved", tiles
@@ -192,6 +203,10 @@ def _count_leaf_tiles(leaf: Shape) -> float:
     return outside * ceil(lanes / _LANES) * max(rows, 1 / _SUBLANES)
 
 
+def _count_per_word(shape: Shape) -> int:
+    return min(_PER_WORD.get(shape.element_type, 1), 4)
+
+
 def _find_minor(shape: Shape) -> tuple[int, ...]:
     """The two dimensions of an array that vary fastest."""
     return () if shape.layout is None else tuple(shape.layout.minor_to_major[:2])
@@ -211,6 +226,12 @@ def _round_up(size: float, to: int) -> float:
     return ceil(size / to) * to
 
 
+_SHARP = 4.0
+"""Of the sharpness with which weights are loaded while others are multiplied."""
+
+_IN_BOTH = ("start", "read", "write", "sharpness")
+
+
 def estimate_cycles(work: Tally, weights: Mapping[str, float]) -> float:
     """The cycles of an instruction: those of its start, and more or less of what takes longest of all that it does.
 
@@ -218,19 +239,17 @@ def estimate_cycles(work: Tally, weights: Mapping[str, float]) -> float:
         work: What it does.
         weights: Cycles by what it does, and how sharply the longest one decides.
     """
-    is_matmul = work.get("matmuls", 0.0)
-    ports = sum(weights[name] * work.get(name, 0.0) for name in PORTS)
-    vector = sum(weights[name] * work.get(name, 0.0) for name in VECTOR)
-    vector += (1 - is_matmul + is_matmul * weights["fused_ports"]) * ports
-    for where in ("before", "after"):
-        vector += weights[where] * sum(weights[name] * work.get(f"{where}_{name}", 0.0) for name in VECTOR)
-    memory = weights["read"] * work["read"] + weights["write"] * work["write"]
-    matrix = sum(weights[name] * work.get(name, 0.0) for name in MATRIX)
-    computing = _blend(matrix, vector, 1 + weights["fused_sharpness"])
-    start = weights["start"] + is_matmul * weights["matmul_start"]
-    return start + _blend(memory, computing, 1 + weights["sharpness"])
+    is_matmul = work["matmuls"]
+    fused = {name: is_matmul * weights[f"fused_{name}"] + (1 - is_matmul) * weights[name] for name in _IN_BOTH}
+    vector = sum(weights[name] * work.get(name, 0.0) for name in (*VECTOR, *PORTS, *FUSED))
+    matrix = _blend(*(weights[name] * work.get(name, 0.0) for name in MATRIX), _SHARP)
+    memory = fused["read"] * work["read"] + fused["write"] * work["write"]
+    computing = _blend(matrix, vector, 1 + weights["fused_unit_sharpness"])
+    start = fused["start"] + weights["from_hbm"] * work["from_hbm"]
+    return start + _blend(memory, computing, 1 + fused["sharpness"])
 
 
 def _blend(one: float, other: float, sharpness: float) -> float:
     """From the sum of both, for a sharpness of 1, to the larger one."""
-    return (one**sharpness + other**sharpness) ** (1 / sharpness)
+    scale = one + other + 1e-9
+    return scale * ((one / scale) ** sharpness + (other / scale) ** sharpness) ** (1 / sharpness)

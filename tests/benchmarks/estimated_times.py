@@ -16,7 +16,6 @@ import lzma
 import pickle
 import sys
 import time
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,13 +26,15 @@ from unittest.mock import patch
 import numpy as np
 from scipy.optimize import least_squares
 
+from hloscope.cost import operations as cost_operations
 from hloscope.cost import price, price_capture
 from hloscope.compile.stages import find_stage_check
 from hloscope.cost.collectives import _find_algorithm, count_partitions, map_partitions_to_devices
 from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm, make_algorithm
-from hloscope.cost.estimated_cycles import estimate_cycles
+from hloscope.cost.estimated_cycles import _IN_BOTH, PORTS, VECTOR, estimate_cycles
+from hloscope.cost.network import Algorithm
 from hloscope.cost.operations import Operations, has_cycles_later, read_cycles
-from hloscope.hlo import HloModule, parse_module
+from hloscope.hlo import HloInstruction, HloModule, parse_module
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
@@ -118,7 +119,8 @@ class Example:
         name: Its name.
         generation: The generation.
         capture: The compiled program.
-        instructions: What its instructions do, and the compiler's cycles of each.
+        instructions: What its instructions do, the compiler's cycles of each, and the share of the program's computing
+            that they decide: it is small for an instruction that memory limits.
         algorithms: The facts of its collectives, the algorithm and colors of each, and its time.
         time: Its computing, its exposed communication and its step as the compiler's figures have them.
     """
@@ -126,14 +128,15 @@ class Example:
     name: str
     generation: str
     capture: Capture
-    instructions: tuple[tuple[Mapping[str, float], int], ...]
+    instructions: tuple[tuple[Mapping[str, float], int, float], ...]
     algorithms: tuple[tuple[AlgorithmFacts, KnownAlgorithm, float], ...]
     time: tuple[float, float]
 
     @property
     def fold(self) -> int:
-        """The part in which it is left out, together with all variants of a program."""
-        return zlib.crc32(self.name.removesuffix("_shard_map").encode()) % FOLDS
+        """The part in which it is left out: the seed programs, which resemble each other, all at once."""
+        _, _, seed = self.name.partition("#")
+        return int(seed) % FOLDS if seed else 0
 
 
 def read_examples(folder: Path, generation: str) -> Iterator[Example]:
@@ -154,15 +157,23 @@ def _read_example(capture: Capture, name: str, generation: str) -> Example:
         if cycles and has_cycles_later(instruction):
             work = operations.count_cycle_work(instruction)
             if work is not None:
-                rows.append((dict(work), cycles))
+                less_us, more_us = (_time_with(operations, instruction, cycles, by) for by in (0.8, 1.25))
+                rows.append((dict(work), cycles, (more_us - less_us) / 0.45))
+    computing_us = max(found.time.compute_us if found.time is not None else 0.0, sum(row[2] for row in rows), 1e-9)
     return Example(
         name=name,
         generation=generation,
         capture=capture,
-        instructions=tuple(rows),
+        instructions=tuple((work, cycles, decided_us / computing_us) for work, cycles, decided_us in rows),
         algorithms=tuple(_list_algorithms(found, module, capture)),
         time=(found.time.compute_us, found.time.step_us) if found.time is not None else (0.0, 0.0),
     )
+
+
+def _time_with(operations: Operations, instruction: HloInstruction, cycles: int, factor: float) -> float:
+    """The time of an instruction with more or fewer cycles than it has."""
+    with patch.object(cost_operations, "read_cycles", lambda _: round(cycles * factor)):
+        return operations.time_of(instruction).time_us
 
 
 def _list_algorithms(
@@ -209,34 +220,57 @@ def as_scheduled(capture: Capture) -> Capture:
 
 FOLDS = 5
 _FIRST = {
-    "start": 2000, "matmul_start": 3000, "read": 1.3, "write": 1.3, "fused_ports": 0.2, "before": 0.3, "after": 0.3,
-    "fused_sharpness": 1, "sharpness": 1, "mxu": 1, "push": 0.003, "result": 0.1, "plain": 2, "convert": 2,
-    "function": 2, "divide": 4, "series": 20, "shifted": 4, "moved": 4, "turned": 8, "lane_broadcast": 1,
-    "sublane_broadcast": 0.5, "lane_reduce": 2, "lane_reduce_rows": 20, "sublane_reduce": 2, "reduce": 2, "window": 10,
-    "in1": 2, "in2": 2, "in4": 2, "out1": 4, "out2": 8, "out4": 8,
+    "start": 2000, "read": 1.3, "write": 1.3, "sharpness": 1, "plain": 2, "widened": 2, "narrowed": 2, "function": 2,
+    "divide": 4, "series": 20, "shifted": 4, "moved": 4, "turned": 8, "lane_broadcast": 1, "sublane_broadcast": 0.5,
+    "lane_reduce": 2, "lane_reduce_rows": 20, "sublane_reduce": 2, "reduce": 2, "window": 10, "in1": 2, "in2": 2,
+    "in4": 2, "out1": 4, "out2": 8, "out4": 8,
+    "fused_start": 3500, "from_hbm": 1000, "fused_read": 1.3, "fused_write": 1.3, "fused_sharpness": 1,
+    "fused_unit_sharpness": 1, "mxu": 1.03, "push": 0.3, "result": 5, "before_plain": 0.5, "before_function": 1,
+    "before_moved": 1, "before_reduced": 1, "after_plain": 0.5, "after_function": 1, "after_moved": 1,
+    "after_reduced": 1, "ports": 0.2,
 }  # fmt: skip
 """Weights from which the fit of all generations together begins; each generation's begins with what comes of it."""
 _START = np.log(np.array(list(_FIRST.values()), dtype=float))
-_WHOLE, _SMALL = 20_000, 1_500
-_PULL, _POOLED_PULL = 0.15, 0.05
+_LEAST_SHARE = 0.01
+_PULL, _POOLED_PULL = 0.1, 0.03
 
 
 def fit_weights(examples: Sequence[Example], first: np.ndarray = _START, pull: float = _POOLED_PULL) -> np.ndarray:
     """Logarithms of the weights that fit the cycles best, each pulled to where it begins."""
-    rows = [(work, cycles) for one in examples for work, cycles in one.instructions]
-    cycles = np.array([each for _, each in rows], dtype=float)
-    names = {name for work, _ in rows for name in work} | {"read", "write"}
-    table = {name: np.array([work.get(name, 0.0) for work, _ in rows]) + 1e-9 for name in names}
-    equal = Counter((one.name, each) for one in examples for _, each in one.instructions)
-    counts = np.array([equal[one.name, each] for one in examples for _, each in one.instructions])
-    share = np.sqrt(np.clip((cycles - _SMALL) / _WHOLE, 0.02, 4.0) / counts)
+    found = first.copy()
+    names = np.array(list(_FIRST))
+    for is_matmul in (False, True):
+        rows = [(one, *row) for one in examples for row in one.instructions if bool(row[0]["matmuls"]) == is_matmul]
+        used = np.isin(names, [*_IN_BOTH, *VECTOR, *PORTS]) ^ is_matmul
+        found[used] = _fit_rows(rows, names[used], dict(zip(names, np.exp(first), strict=True)), pull)
+    return found
 
-    def differences(weights: np.ndarray) -> np.ndarray:
-        predicted = estimate_cycles(table, dict(zip(_FIRST, np.exp(weights), strict=True)))
-        return np.concatenate([share * (np.log(predicted) - np.log(cycles)), pull * (weights - first)])
 
-    bounds = (_START - 7, _START + 5)
-    return least_squares(differences, first, loss="soft_l1", f_scale=0.2, max_nfev=60, bounds=bounds).x
+def _fit_rows(
+    rows: Sequence[tuple[Example, Mapping[str, float], int, float]],
+    names: Sequence[str],
+    weights: Mapping[str, float],
+    pull: float,
+) -> np.ndarray:
+    if not rows:
+        return np.log([weights[name] for name in names])
+    cycles = np.array([row[2] for row in rows], dtype=float)
+    inputs = {name for row in rows for name in row[1]} | {"read", "write"}
+    table = {name: np.array([row[1].get(name, 0.0) for row in rows]) for name in inputs}
+    table["read"] = table["read"] + 1e-9
+    equal = Counter((row[0].generation, row[2]) for row in rows)
+    share = np.array([row[3] + _LEAST_SHARE / equal[row[0].generation, row[2]] for row in rows]) ** 0.5
+    first = np.log([weights[name] for name in names])
+
+    def differences(values: np.ndarray) -> np.ndarray:
+        predicted = estimate_cycles(table, {**weights, **dict(zip(names, np.exp(values), strict=True))})
+        return np.concatenate([share * (np.log(predicted) - np.log(cycles)), pull * (values - first)])
+
+    at_first = np.log([_FIRST[name] for name in names])
+    lowest = at_first - np.where(np.array(names) == "mxu", 0.05, 7.0)
+    return least_squares(
+        differences, first, loss="soft_l1", f_scale=0.2, max_nfev=30, bounds=(lowest, at_first + 5.0)
+    ).x
 
 
 def choose_algorithms(examples: Iterable[Example]) -> tuple[KnownAlgorithm, ...]:
@@ -244,9 +278,14 @@ def choose_algorithms(examples: Iterable[Example]) -> tuple[KnownAlgorithm, ...]
     kept: list[KnownAlgorithm] = []
     rows = sorted((row for one in examples for row in one.algorithms), key=lambda row: -row[2])
     for facts, known, _ in rows:
-        if make_algorithm(known) != estimate_algorithm(facts, kept):
+        if not _cost_alike(make_algorithm(known), estimate_algorithm(facts, kept)):
             kept.append(known)
     return tuple(sorted(kept))
+
+
+def _cost_alike(one: Algorithm, other: Algorithm) -> bool:
+    """Returns whether two algorithms differ in nothing that costs time."""
+    return replace(one, name="") == replace(other, name="")
 
 
 def make_estimates(weights: np.ndarray, examples: Sequence[Example], steps: Sequence[float] = (0.0,)) -> Estimates:
@@ -276,8 +315,19 @@ def make_estimates(weights: np.ndarray, examples: Sequence[Example], steps: Sequ
 
 @dataclass
 class Errors:
-    """What was measured with programs that were left out: relative errors, and the algorithms that were found."""
+    """What was measured with programs that were left out, of which equal ones count once.
 
+    Attributes:
+        times: The times of the programs, with the compiler's figures.
+        names: Their names.
+        computing: Relative errors of the time of computing.
+        steps: Those of the time of the step.
+        right_us: The time of the collectives whose algorithm was found.
+        all_us: The time of all.
+    """
+
+
+    times: set[tuple[float, float]] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
@@ -290,13 +340,14 @@ class Errors:
         module = parse_module(scheduled.compiled.text, name=one.name)
         with patch.object(price, "find_estimates", lambda _: estimates):
             found = price_capture(scheduled, module, target=one.name).time
-        if found is None or min(one.time) <= 0:
+        if found is None or min(one.time) <= 0 or one.time in self.times:
             return
+        self.times.add(one.time)
         self.names.append(one.name)
         self.computing.append(found.compute_us / one.time[0] - 1)
         self.steps.append(found.step_us / one.time[1] - 1)
         for facts, known, time_us in one.algorithms:
-            is_right = make_algorithm(known) == estimate_algorithm(facts, estimates.algorithms)
+            is_right = _cost_alike(make_algorithm(known), estimate_algorithm(facts, estimates.algorithms))
             self.right_us += time_us * is_right
             self.all_us += time_us
 
