@@ -19,6 +19,7 @@ from hloscope.cost.network import (
     Network,
     NetworkTime,
     NetworkTransfer,
+    make_algorithm,
     read_algorithm,
 )
 from hloscope.cost.records import CollectiveKey, PricedCollectives
@@ -71,7 +72,7 @@ class Pricing:
         payload = max(transfer.payload_bytes, padded or 0)
         if self.algorithms and not algorithm.name and not transfer.asynchronous:
             facts = AlgorithmFacts.of(self.network.torus, transfer.kind, groups, payload)
-            algorithm = estimate_algorithm(facts, self.algorithms)
+            algorithm = make_algorithm(estimate_algorithm(facts, self.algorithms))
         arrays = len(transfer.operand_shapes) if isinstance(transfer, Collective) else 1
         return self.network.time_of(
             NetworkTransfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm, arrays=max(arrays, 1))

@@ -1,4 +1,4 @@
-"""The algorithm of a collective before the compiler has printed it: that of the most similar one of which it is known."""
+"""The algorithm of a collective before the compiler has printed it: that of the most similar one that is known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import log2
 from typing import NamedTuple
 
-from hloscope.cost.network import UNPRINTED_ALGORITHM, Algorithm, Groups, read_algorithm
 from hloscope.model.vocabulary import Kind
 from hloscope.tpu.estimates import KnownAlgorithm
 from hloscope.tpu.torus import Torus
@@ -34,7 +33,7 @@ class AlgorithmFacts(NamedTuple):
     payload_bytes: int
 
     @classmethod
-    def of(cls, torus: Torus, kind: str, groups: Groups, payload_bytes: int) -> AlgorithmFacts:
+    def of(cls, torus: Torus, kind: str, groups: Sequence[Sequence[int]], payload_bytes: int) -> AlgorithmFacts:
         """The facts of a collective on a torus."""
         group = max(groups, key=len)
         places = [torus.coordinates(device) for device in group]
@@ -57,18 +56,11 @@ def _find_amount(kind: str, axes: int, devices: int, payload_bytes: int) -> int:
     return (payload_bytes > _LITTLE_BYTES) + (payload_bytes >= _MUCH_BYTES_PER_AXIS * max(axes, 1))
 
 
-def estimate_algorithm(facts: AlgorithmFacts, known: Sequence[KnownAlgorithm]) -> Algorithm:
-    """The algorithm that the compiler will most likely choose.
+def estimate_algorithm(facts: AlgorithmFacts, known: Sequence[KnownAlgorithm]) -> KnownAlgorithm | None:
+    """The collective whose algorithm the compiler will most likely choose; None without any of its kind.
 
     Args:
         facts: What decides it.
         known: Collectives of the same generation of which it is known.
     """
-    found = min((one for one in known if one.kind == facts.kind), key=facts.distance, default=None)
-    return UNPRINTED_ALGORITHM if found is None else make_algorithm(found)
-
-
-def make_algorithm(known: KnownAlgorithm) -> Algorithm:
-    """The algorithm as it is read where it is printed."""
-    emitter, _, strategy = known.algorithm.partition("/")
-    return read_algorithm(f'"emitter":"{emitter}","strategy":"{strategy}","debug":"colors:{known.colors}"')
+    return min((one for one in known if one.kind == facts.kind), key=facts.distance, default=None)

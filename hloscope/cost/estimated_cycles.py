@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from math import ceil, prod
-from typing import Any
 
 from hloscope.analysis.compute import MATMUL_OPCODES, count_flops, parse_integers
 from hloscope.hlo import HloInstruction, Shape
@@ -19,8 +18,8 @@ _PER_WORD = {"bf16": 2, "f16": 2, "s16": 2, "u16": 2, "s8": 4, "u8": 4, "pred": 
 """Elements in each 32 bits of a vector register; 1 for all other types."""
 
 _CLASSES = {
-    "plain": "add subtract multiply maximum minimum negate abs and or xor not compare select clamp sign floor ceil iota "
-    "shift-left shift-right-logical shift-right-arithmetic is-finite reduce-precision bitcast-convert "
+    "plain": "add subtract multiply maximum minimum negate abs and or xor not compare select clamp sign floor ceil "
+    "iota shift-left shift-right-logical shift-right-arithmetic is-finite reduce-precision bitcast-convert "
     "round-nearest-even round-nearest-afz",
     "function": "exponential log tanh logistic rsqrt sqrt exponential-minus-one log-plus-one cbrt",
     "divide": "divide",
@@ -46,9 +45,11 @@ _GROUPS = {
     **dict.fromkeys(("moved", "turned", "shifted"), "moved"),
     **dict.fromkeys(("lane_reduce", "sublane_reduce", "reduce", "window"), "reduced"),
 }
-FUSED = (*(f"{where}_{each}" for where in ("before", "after") for each in dict.fromkeys(_GROUPS.values())), "result", "ports")
-"""Work of the vector unit before and after a matmul that it is fused with, tiles of the product, and all tiles that come
-in or go out."""
+FUSED = (
+    "before_plain", "before_function", "before_moved", "before_reduced", "after_plain", "after_function",
+    "after_moved", "after_reduced", "result", "ports",
+)  # fmt: skip
+"""Work of the vector unit before and after a matmul, tiles of the product, and all tiles that come in or go out."""
 
 MATRIX = ("mxu", "push")
 """Work of the matrix unit: its cycles at the peak, and those of loading weights."""
@@ -88,7 +89,7 @@ def count_cycle_work(
     for direction, shapes in (("in", [each.shape for each in instruction.operands]), ("out", [instruction.shape])):
         for leaf in (leaf for shape in shapes for leaf in shape.leaves()):
             found["ports" if matmuls else f"{direction}{_count_per_word(leaf)}"] += count_tiles(leaf)
-    for name in found.keys() - {*MATRIX}:
+    for name in found.keys() - set(MATRIX):
         found[name] *= chip.devices_per_chip / chip.cores_per_chip
     found["matmuls"], found["from_hbm"] = float(bool(matmuls)), float(bool(matmuls) and hbm_bytes[0] > 0)
     per_cycle = chip.hbm_bytes_per_s / chip.devices_per_chip / chip.clock_hz
@@ -154,9 +155,8 @@ def _find_matmul_shape(matmul: HloInstruction) -> tuple[float, float, float, flo
     taps, places = (prod(size for name, size in one.items() if name.isdigit()) for one in (kernel, out))
     if positions == taps == places:
         return rows, contracted, columns, positions
-    return (rows * positions / taps, contracted, columns, taps) if taps <= places else (
-        rows * positions / taps, contracted * taps, columns, 1
-    )  # fmt: skip
+    rows *= positions / taps
+    return (rows, contracted, columns, taps) if taps <= places else (rows, contracted * taps, columns, 1)
 
 
 def _list_vector_work(one: HloInstruction) -> Iterator[tuple[str, float]]:
@@ -226,10 +226,9 @@ def _round_up(size: float, to: int) -> float:
     return ceil(size / to) * to
 
 
-_SHARP = 4.0
-"""Of the sharpness with which weights are loaded while others are multiplied."""
-
 _IN_BOTH = ("start", "read", "write", "sharpness")
+_SHARPNESS_OF_LOADING = 4.0
+"""Weights are loaded while others are multiplied, so that the longer one decides."""
 
 
 def estimate_cycles(work: Tally, weights: Mapping[str, float]) -> float:
@@ -240,16 +239,19 @@ def estimate_cycles(work: Tally, weights: Mapping[str, float]) -> float:
         weights: Cycles by what it does, and how sharply the longest one decides.
     """
     is_matmul = work["matmuls"]
-    fused = {name: is_matmul * weights[f"fused_{name}"] + (1 - is_matmul) * weights[name] for name in _IN_BOTH}
+    start, read, write, sharpness = (
+        is_matmul * weights[f"fused_{name}"] + (1 - is_matmul) * weights[name] for name in _IN_BOTH
+    )
     vector = sum(weights[name] * work.get(name, 0.0) for name in (*VECTOR, *PORTS, *FUSED))
-    matrix = _blend(*(weights[name] * work.get(name, 0.0) for name in MATRIX), _SHARP)
-    memory = fused["read"] * work["read"] + fused["write"] * work["write"]
+    multiplied, loaded = (weights[name] * work.get(name, 0.0) for name in MATRIX)
+    matrix = _blend(multiplied, loaded, _SHARPNESS_OF_LOADING)
     computing = _blend(matrix, vector, 1 + weights["fused_unit_sharpness"])
-    start = fused["start"] + weights["from_hbm"] * work["from_hbm"]
-    return start + _blend(memory, computing, 1 + fused["sharpness"])
+    memory = read * work["read"] + write * work["write"]
+    return start + weights["from_hbm"] * work["from_hbm"] + _blend(memory, computing, 1 + sharpness)
 
 
 def _blend(one: float, other: float, sharpness: float) -> float:
     """From the sum of both, for a sharpness of 1, to the larger one."""
     scale = one + other + 1e-9
-    return scale * ((one / scale) ** sharpness + (other / scale) ** sharpness) ** (1 / sharpness)
+    found: float = scale * ((one / scale) ** sharpness + (other / scale) ** sharpness) ** (1 / sharpness)
+    return found

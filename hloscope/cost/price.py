@@ -270,9 +270,7 @@ def make_program_walk(program: Capture, module: HloModule, analysis: Analysis) -
     return walk
 
 
-def _find_basis_word(
-    sums: Sums, module: HloModule, stage: CompileStage | None, estimates: Estimates | None
-) -> str:
+def _find_basis_word(sums: Sums, module: HloModule, stage: CompileStage | None, estimates: Estimates | None) -> str:
     """The basis of the computing time, as a word of `StepTime.basis`."""
     by_basis, is_counted = sums.by_basis, module.mentions("estimated_cycles")
     if sums.compute_us == 0:
@@ -411,9 +409,7 @@ def _note_calibration(chip: Chip) -> Iterator[str]:
         yield f"{found.file} is used, fitted to the profile {found.profile}: {names or 'no figure'}"
 
 
-def _note_text(
-    module: HloModule, stage: CompileStage | None, basis: str, estimates: Estimates | None
-) -> Iterator[str]:
+def _note_text(module: HloModule, stage: CompileStage | None, basis: str, estimates: Estimates | None) -> Iterator[str]:
     """The notes on what the text leaves open."""
     if not module.is_scheduled:
         yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"

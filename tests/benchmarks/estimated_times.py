@@ -19,20 +19,27 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from generated_steps import make_exchange, make_step
 from scipy.optimize import least_squares
 
+from hloscope.base.errors import HloscopeError
+from hloscope.compile.compiling import start_compile
+from hloscope.compile.functions import Function, with_function
+from hloscope.compile.lowering import lower
+from hloscope.compile.stages import find_stage_check
+from hloscope.compile.target import TargetFacts, make_facts
 from hloscope.cost import operations as cost_operations
 from hloscope.cost import price, price_capture
-from hloscope.compile.stages import find_stage_check
 from hloscope.cost.collectives import _find_algorithm, count_partitions, map_partitions_to_devices
-from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm, make_algorithm
+from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm
 from hloscope.cost.estimated_cycles import _IN_BOTH, PORTS, VECTOR, estimate_cycles
-from hloscope.cost.network import Algorithm
+from hloscope.cost.network import make_algorithm
 from hloscope.cost.operations import Operations, has_cycles_later, read_cycles
 from hloscope.hlo import HloInstruction, HloModule, parse_module
 from hloscope.hlo.call_graph import HloGraph
@@ -40,10 +47,9 @@ from hloscope.model import Analysis
 from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import CompileStage, Kind
 from hloscope.tpu.estimates import Estimates, KnownAlgorithm
-from hloscope.tpu.slices import find_constants
+from hloscope.tpu.slices import find_constants, find_smallest_slice
 from hloscope.tpu.torus import Torus
 
-sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ROOT / "fixtures" / "programs"
 ESTIMATES = ROOT / "hloscope" / "tpu" / "estimates.toml"
@@ -60,33 +66,19 @@ def _list_targets() -> Iterator[str]:
         yield from (f"{PROGRAMS / name}.py:{one.function}" for one in module.PROGRAMS if one.refused is None)
 
 
-def collect(folder: Path, generations: list[str], seeds: range, *, with_seeds: bool) -> None:
-    """Compiles programs for each generation, and keeps what is compiled."""
-    from generated_steps import make_exchange, make_step
-
-    from hloscope.compile import compiling
-    from hloscope.compile.functions import Function, with_function
-    from hloscope.compile.lowering import lower
-    from hloscope.compile.target import TargetFacts, make_facts
-    from hloscope.tpu.slices import find_smallest_slice
-
-    def compile_for(target: Any, facts: Any, generation: str, name: str) -> Any:
-        def work(itself: Any, known: TargetFacts) -> Any:
-            devices = 1
-            for size in (known.mesh or {}).values():
-                devices *= size
-            known = replace(known, slice=find_smallest_slice(devices, generation).name)
-            return compiling.start_compile(lower(itself, known, name=name)).capture()
-
-        return with_function(Function(target=target, facts=facts), work)
-
-    jobs: list[tuple[str, Any, Any]] = []
-    if with_seeds:
-        jobs += [(target.rsplit(":", 1)[1], target, lambda: TargetFacts()) for target in _list_targets()]
+def _list_jobs(seeds: Iterable[int], *, with_fixtures: bool) -> Iterator[tuple[str, Any, TargetFacts]]:
+    """The name of each program, the target, and how it is called."""
+    if with_fixtures:
+        for target in _list_targets():
+            yield target.rsplit(":", 1)[1], target, TargetFacts()
     for seed in seeds:
         for step in (make_step(seed), make_exchange(seed)):
-            jobs.append((step.name, step.function, lambda step=step: make_facts(mesh=step.mesh, args=step.args)))
-    for name, target, facts in jobs:
+            yield step.name, step.function, make_facts(mesh=step.mesh, args=step.args)
+
+
+def collect(folder: Path, generations: Iterable[str], seeds: Iterable[int], *, with_fixtures: bool) -> None:
+    """Compiles programs for each generation, and keeps what is compiled."""
+    for name, target, facts in _list_jobs(seeds, with_fixtures=with_fixtures):
         for generation in generations:
             path = folder / generation / f"{name}.xz"
             if path.exists():
@@ -94,15 +86,22 @@ def collect(folder: Path, generations: list[str], seeds: range, *, with_seeds: b
             path.parent.mkdir(parents=True, exist_ok=True)
             begun = time.monotonic()
             try:
-                found = compile_for(target, facts(), generation, name)
-            except Exception as error:
-                print(f"{name} on {generation}: {type(error).__name__} {str(error)[:150]!r}", flush=True)
-                path.write_bytes(b"")
+                found = _compile_for(generation, Function(target=target, facts=facts), name)
+            except HloscopeError as error:
+                print(f"{name} on {generation}: {error.what}", flush=True)
+                path.touch()  # it will not be tried again
                 continue
-            with lzma.open(path.with_suffix(".tmp"), "wb", preset=3) as file:
-                pickle.dump(found, file)
-            path.with_suffix(".tmp").rename(path)
+            path.write_bytes(lzma.compress(pickle.dumps(found), preset=3))
             print(f"{name} on {generation}: {time.monotonic() - begun:.1f} s", flush=True)
+
+
+def _compile_for(generation: str, function: Function, name: str) -> Capture:
+    def compiled(itself: Any, known: TargetFacts) -> Capture:
+        devices = prod((known.mesh or {}).values())
+        known = replace(known, slice=find_smallest_slice(devices, generation).name)
+        return start_compile(lower(itself, known, name=name)).capture()
+
+    return with_function(function, compiled)
 
 
 # ---- what was compiled, at both stages
@@ -147,7 +146,8 @@ def read_examples(folder: Path, generation: str) -> Iterator[Example]:
 
 
 def _read_example(capture: Capture, name: str, generation: str) -> Example:
-    assert capture.slice is not None and capture.slice.chip is not None
+    assert capture.slice is not None
+    assert capture.slice.chip is not None
     module = parse_module(capture.compiled.text, name=name)
     found, chip = price_capture(capture, module, target=name), capture.slice.chip
     operations = Operations(graph=HloGraph(module), chip=chip, constants=find_constants(chip))
@@ -278,14 +278,14 @@ def choose_algorithms(examples: Iterable[Example]) -> tuple[KnownAlgorithm, ...]
     kept: list[KnownAlgorithm] = []
     rows = sorted((row for one in examples for row in one.algorithms), key=lambda row: -row[2])
     for facts, known, _ in rows:
-        if not _cost_alike(make_algorithm(known), estimate_algorithm(facts, kept)):
+        if not _cost_alike(known, estimate_algorithm(facts, kept)):
             kept.append(known)
     return tuple(sorted(kept))
 
 
-def _cost_alike(one: Algorithm, other: Algorithm) -> bool:
+def _cost_alike(one: KnownAlgorithm, other: KnownAlgorithm | None) -> bool:
     """Returns whether two algorithms differ in nothing that costs time."""
-    return replace(one, name="") == replace(other, name="")
+    return replace(make_algorithm(one), name="") == replace(make_algorithm(other), name="")
 
 
 def make_estimates(weights: np.ndarray, examples: Sequence[Example], steps: Sequence[float] = (0.0,)) -> Estimates:
@@ -326,7 +326,6 @@ class Errors:
         all_us: The time of all.
     """
 
-
     times: set[tuple[float, float]] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
@@ -347,7 +346,7 @@ class Errors:
         self.computing.append(found.compute_us / one.time[0] - 1)
         self.steps.append(found.step_us / one.time[1] - 1)
         for facts, known, time_us in one.algorithms:
-            is_right = _cost_alike(make_algorithm(known), estimate_algorithm(facts, estimates.algorithms))
+            is_right = _cost_alike(known, estimate_algorithm(facts, estimates.algorithms))
             self.right_us += time_us * is_right
             self.all_us += time_us
 
@@ -355,7 +354,7 @@ class Errors:
         """One line for each figure, and the worst programs."""
         worst = sorted(zip(self.computing, self.steps, self.names, strict=True), key=lambda row: -abs(row[0]))[:6]
         lines = [
-            f"{name}: median {np.median(np.abs(each)):.1%}, 90% of programs within {np.quantile(np.abs(each), 0.9):.1%}, "
+            f"{name}: median {np.median(np.abs(each)):.1%}, nine of ten within {np.quantile(np.abs(each), 0.9):.1%}, "
             f"worst {np.abs(each).max():.1%}"
             for name, each in (("computing", np.array(self.computing)), ("step", np.array(self.steps)))
         ]
@@ -403,7 +402,7 @@ def main() -> None:
     said = parser.parse_args()
     generations = said.generations.split(",")
     if said.what == "collect":
-        collect(said.folder, generations, range(*map(int, said.seeds.split(":"))), with_seeds=not said.no_fixtures)
+        collect(said.folder, generations, range(*map(int, said.seeds.split(":"))), with_fixtures=not said.no_fixtures)
         return
     examples = {name: list(read_examples(said.folder, name)) for name in generations}
     errors = measure(examples)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 Notations = dict[str, str]
 Weights = dict[str, Any]
@@ -94,7 +96,8 @@ def _feed_forward(made: _Making) -> Layer:
     hidden = made.dice.choice((2, 3, 4)) * made.width
     up, down = made.weight("up", made.width, hidden), made.weight("down", hidden, made.width, along=0)
     gate = made.weight("gate", made.width, hidden) if made.dice.random() < 0.5 else None
-    act = made.dice.choice((jax.nn.gelu, jax.nn.silu, jax.nn.relu, jnp.tanh, lambda x: jax.nn.gelu(x, approximate=False)))
+    exact = partial(jax.nn.gelu, approximate=False)
+    act = made.dice.choice((jax.nn.gelu, jax.nn.silu, jax.nn.relu, jnp.tanh, exact))
 
     def layer(w: Weights, x: Any) -> Any:
         h = act(x @ w[up].astype(x.dtype))
@@ -199,7 +202,9 @@ def _projection(made: _Making) -> Layer:
             return x + y.sum(-1, keepdims=True)
         if shape == "transposed":
             return x + jnp.einsum("btf,bsf->bts", y, y) @ x
-        return x * y.max(-1, keepdims=True) if wide % 5 == 0 else jnp.tile(y, (1, 1, -(-x.shape[2] // wide)))[..., : x.shape[2]]
+        if wide % 5 == 0:
+            return x * y.max(-1, keepdims=True)
+        return jnp.tile(y, (1, 1, -(-x.shape[2] // wide)))[..., : x.shape[2]]
 
     return layer
 
@@ -231,33 +236,39 @@ def _byte_matmul(made: _Making) -> Layer:
     return layer
 
 
+def _roll(x: Any) -> Any:
+    return x + jnp.roll(x, 3, 1) * jnp.roll(x, 1, 2)
+
+
+def _permute(x: Any) -> Any:
+    order = jnp.argsort(x.astype(jnp.float32).sum(-1), axis=1)
+    return x + jnp.take_along_axis(x, order[..., None], 1)
+
+
+def _mark_largest(x: Any) -> Any:
+    return x + jax.nn.one_hot(jnp.argmax(x, -1), x.shape[-1], dtype=x.dtype)
+
+
+def _series(x: Any) -> Any:
+    wide = x.astype(jnp.float32)
+    return (jnp.log1p(jnp.abs(wide)) * jnp.sin(wide) + jnp.sqrt(jnp.abs(wide) + 1)).astype(x.dtype)
+
+
+def _scan_transposed(x: Any) -> Any:
+    return x + jnp.swapaxes(jnp.cumsum(jnp.swapaxes(x, 1, 2), -1), 1, 2)
+
+
+def _segments(x: Any) -> Any:
+    wide = x.astype(jnp.float32)
+    ids = (jnp.abs(wide[:, :, 0]) * 64).astype(jnp.int32) % 64
+    sums = jax.vmap(lambda values, id: jax.ops.segment_sum(values, id, 64))(wide, ids)
+    return x + jax.vmap(lambda table, id: table[id])(sums, ids).astype(x.dtype)
+
+
 def _odd_operations(made: _Making) -> Layer:
-    kind = made.dice.choice(("roll", "permute", "argmax", "power", "transpose", "segments", "roll", "power"))
-
-    def layer(w: Weights, x: Any) -> Any:
-        wide = x.astype(jnp.float32)
-        if kind == "sort":
-            return x + jnp.sort(x[:, :, :256], -1).mean(-1, keepdims=True).astype(x.dtype)
-        if kind == "cumsum":
-            return x + jnp.cumsum(x, 1) / x.shape[1]
-        if kind == "roll":
-            return x + jnp.roll(x, 3, 1) * jnp.roll(x, 1, 2)
-        if kind == "permute":
-            order = jnp.argsort(wide.sum(-1), axis=1)
-            return x + jnp.take_along_axis(x, order[..., None], 1)
-        if kind == "median":
-            return x - jax.lax.top_k(wide[..., :128], 8)[0].mean(-1, keepdims=True).astype(x.dtype)
-        if kind == "argmax":
-            return x + jax.nn.one_hot(jnp.argmax(x, -1), x.shape[-1], dtype=x.dtype)
-        if kind == "power":
-            return (jnp.log1p(jnp.abs(wide)) * jnp.sin(wide) + jnp.sqrt(jnp.abs(wide) + 1)).astype(x.dtype)
-        if kind == "transpose":
-            return x + jnp.swapaxes(jnp.cumsum(jnp.swapaxes(x, 1, 2), -1), 1, 2)
-        ids = (jnp.abs(wide[:, :, 0]) * 64).astype(jnp.int32) % 64
-        sums = jax.vmap(lambda values, id: jax.ops.segment_sum(values, id, 64))(wide, ids)
-        return x + jax.vmap(lambda table, id: table[id])(sums, ids).astype(x.dtype)
-
-    return layer
+    kinds = (_roll, _permute, _mark_largest, _series, _scan_transposed, _segments, _roll, _series)
+    kind = made.dice.choice(kinds)
+    return lambda _, x: kind(x)
 
 
 _LAYERS = (
@@ -269,7 +280,7 @@ _LAYERS = (
 _SLOW = (_attention, _experts, _convolution)
 
 
-def make_step(seed: int) -> Step:
+def make_step(seed: int) -> Step:  # noqa: C901 (one draw after the other)
     """The step of a seed: one or two layers, perhaps with an embedding and a loss, perhaps with an update."""
     dice = random.Random(seed)
     made = _Making(dice=dice, mesh=dict(dice.choice(_MESHES)))
@@ -314,7 +325,9 @@ def make_step(seed: int) -> Step:
     x = f"s32[{rows},{made.length}]" if table else f"{made.dtype}[{rows},{made.length},{made.width}]"
     names = "+".join(maker.__name__.strip("_") for maker in makers)
     name = f"{names}{'+vocabulary' if table else ''}{f'+{update}' if update else ''}#{seed}"
-    states = {key: "f32" + value[value.index("[") :] for key, value in made.weights.items() if not value.startswith("s8")}
+    states = {
+        key: f"f32{value[value.index('[') :]}" for key, value in made.weights.items() if not value.startswith("s8")
+    }
     if update is None or not states:
         return Step(name=name, function=forward, args=(made.weights, x), mesh=made.mesh)
     if update == "sgd":
@@ -332,6 +345,17 @@ _LARGER_MESHES: tuple[dict[str, int], ...] = (
     {"X": 32, "Y": 1},
     {"X": 2, "Y": 1},
 )
+
+
+def _exchange(value: Any, kind: str, axes: tuple[str, ...], dimension: int) -> Any:
+    value = value + jax.lax.axis_index("X").astype(value.dtype)
+    if kind == "sum":
+        return jax.lax.psum(value, axes)
+    if kind == "gather":
+        return jax.lax.all_gather(value, axes, axis=dimension, tiled=True)
+    if kind == "scatter":
+        return jax.lax.psum_scatter(value, axes, scatter_dimension=dimension, tiled=True)
+    return jax.lax.all_to_all(value, axes, dimension, dimension, tiled=True)
 
 
 def make_exchange(seed: int) -> Step:
@@ -356,21 +380,7 @@ def make_exchange(seed: int) -> Step:
         moves.append((kind, axes, dimension))
 
     def moved(*values: Any) -> Any:
-        found = []
-        for value, (kind, axes, dimension) in zip(values, moves, strict=True):
-            value = value + jax.lax.axis_index("X").astype(value.dtype)
-            if kind == "sum":
-                value = jax.lax.psum(value, axes)
-            elif kind == "gather":
-                value = jax.lax.all_gather(value, axes, axis=dimension, tiled=True)
-            elif kind == "scatter":
-                value = jax.lax.psum_scatter(value, axes, scatter_dimension=dimension, tiled=True)
-            else:
-                value = jax.lax.all_to_all(value, axes, dimension, dimension, tiled=True)
-            found.append(value)
-        return tuple(found)
-
-    from jax.sharding import PartitionSpec as P
+        return tuple(_exchange(value, *move) for value, move in zip(values, moves, strict=True))
 
     specs = tuple(P() for _ in arrays)
     function = jax.shard_map(in_specs=specs, out_specs=specs, check_vma=False)(moved)
