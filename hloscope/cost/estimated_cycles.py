@@ -31,8 +31,8 @@ _REARRANGES = frozenset({"copy", "transpose", "reshape"})
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 
 VECTOR = (
-    "plain", "widened", "narrowed", "function", "divide", "series", "shifted", "moved", "turned", "lane_broadcast",
-    "sublane_broadcast", "lane_reduce", "lane_reduce_rows", "sublane_reduce", "reduce", "window",
+    "plain", "widened", "narrowed", "function", "divide", "series", "shifted", "kept", "moved", "turned",
+    "lane_broadcast", "sublane_broadcast", "lane_reduce", "lane_reduce_rows", "sublane_reduce", "reduce", "window",
 )  # fmt: skip
 """Classes of work of the vector unit, in tiles."""
 
@@ -42,7 +42,7 @@ PORTS = ("in1", "in2", "in4", "out1", "out2", "out4")
 _GROUPS = {
     **dict.fromkeys(("plain", "widened", "narrowed", "lane_broadcast", "sublane_broadcast"), "plain"),
     **dict.fromkeys(("function", "divide", "series"), "function"),
-    **dict.fromkeys(("moved", "turned", "shifted"), "moved"),
+    **dict.fromkeys(("kept", "moved", "turned", "shifted"), "moved"),
     **dict.fromkeys(("lane_reduce", "sublane_reduce", "reduce", "window"), "reduced"),
 }
 FUSED = (
@@ -166,7 +166,7 @@ def _list_vector_work(one: HloInstruction) -> Iterator[tuple[str, float]]:
     elif opcode in _CLASS_OF:
         yield _CLASS_OF[opcode], tiles
     elif opcode in _REARRANGES:
-        yield "turned" if _turns(one) else "moved", tiles
+        yield _find_move(one), tiles
     elif opcode == "broadcast":
         kept = parse_integers(one.attributes.get("dimensions", ""))
         new = [axis not in kept for axis in _find_minor(one.shape)]
@@ -212,14 +212,18 @@ def _find_minor(shape: Shape) -> tuple[int, ...]:
     return () if shape.layout is None else tuple(shape.layout.minor_to_major[:2])
 
 
-def _turns(one: HloInstruction) -> bool:
+def _find_move(one: HloInstruction) -> str:
+    """The class of an operation that moves elements: it changes what lies along lanes, along sublanes, or neither."""
     before, after = _find_minor(one.operands[0].shape), _find_minor(one.shape)
-    if not before or not after:
-        return False
     if one.opcode == "reshape":
-        return one.operands[0].shape.dimensions[before[0]] != one.shape.dimensions[after[0]]
-    order = parse_integers(one.attributes.get("dimensions", "")) if one.opcode == "transpose" else ()
-    return before[0] != (order[after[0]] if order else after[0])
+        sizes = [
+            [each.shape.dimensions[axis] for axis in axes] for each, axes in ((one.operands[0], before), (one, after))
+        ]
+        return "moved" if sizes[0][:1] == sizes[1][:1] else "turned"
+    if one.opcode == "transpose":
+        order = parse_integers(one.attributes.get("dimensions", ""))
+        after = tuple(order[axis] for axis in after if axis < len(order))
+    return "turned" if before[:1] != after[:1] else "moved" if before != after else "kept"
 
 
 def _round_up(size: float, to: int) -> float:

@@ -362,7 +362,7 @@ _MOVES = frozenset({
 
 """Maximum depth of nested fusions that are examined."""
 
-_HAVE_CYCLES = MATMUL_OPCODES | _MOVES | {"reduce-window"}
+_HAVE_CYCLES = (MATMUL_OPCODES | _MOVES | {"reduce-window"}) - {"reshape"}
 """Opcodes, besides fusions, of which libtpu prints cycles once there is machine code."""
 
 _MOVES_PARTS = frozenset({"gather", "scatter"})

@@ -415,8 +415,8 @@ def _note_text(module: HloModule, stage: CompileStage | None, basis: str, estima
         yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"
     if stage is CompileStage.SCHEDULED and estimates is not None:
         yield (
-            f"the program is scheduled, not yet compiled: times are estimated without machine code, "
-            f"±{100 * estimates.error:.0f}% in nine of ten programs that were left out of the fit"
+            f"the program is scheduled, not yet compiled: times are estimated without machine code, ±"
+            f"{format_share(estimates.error)}; a compile to the end has those of the compiler's own figures"
         )
     elif stage is CompileStage.SCHEDULED:
         yield (

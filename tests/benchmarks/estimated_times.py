@@ -1,7 +1,8 @@
 """Times without machine code beside those with the compiler's own figures.
 
 `collect` compiles the seed programs and generated ones for each generation and keeps them in a folder, `fit` writes
-`hloscope/tpu/estimates.toml` from them, and `measure` prints how far estimates are off for programs that were left out:
+`hloscope/tpu/estimates.toml` from them, `measure` prints how far estimates are off for programs that were left out, and
+`order` compares the order of candidates, none of which is fitted to:
 
     python tests/benchmarks/estimated_times.py collect --folder times --seeds 1000:1060
     python tests/benchmarks/estimated_times.py fit --folder times
@@ -25,8 +26,9 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from generated_steps import make_exchange, make_step
+from generated_steps import Step, make_candidates, make_exchange, make_step
 from scipy.optimize import least_squares
+from scipy.stats import spearmanr
 
 from hloscope.base.errors import HloscopeError
 from hloscope.compile.compiling import start_compile
@@ -66,19 +68,25 @@ def _list_targets() -> Iterator[str]:
         yield from (f"{PROGRAMS / name}.py:{one.function}" for one in module.PROGRAMS if one.refused is None)
 
 
-def _list_jobs(seeds: Iterable[int], *, with_fixtures: bool) -> Iterator[tuple[str, Any, TargetFacts]]:
-    """The name of each program, the target, and how it is called."""
+Job = tuple[str, Any, TargetFacts]
+"""The name of a program, the target, and how it is called."""
+
+
+def _list_jobs(seeds: Iterable[int], *, with_fixtures: bool) -> Iterator[Job]:
     if with_fixtures:
         for target in _list_targets():
             yield target.rsplit(":", 1)[1], target, TargetFacts()
     for seed in seeds:
-        for step in (make_step(seed), make_exchange(seed)):
-            yield step.name, step.function, make_facts(mesh=step.mesh, args=step.args)
+        yield from map(_make_job, (make_step(seed), make_exchange(seed)))
 
 
-def collect(folder: Path, generations: Iterable[str], seeds: Iterable[int], *, with_fixtures: bool) -> None:
+def _make_job(step: Step) -> Job:
+    return step.name, step.function, make_facts(mesh=step.mesh, args=step.args)
+
+
+def collect(folder: Path, generations: Iterable[str], jobs: Iterable[Job]) -> None:
     """Compiles programs for each generation, and keeps what is compiled."""
-    for name, target, facts in _list_jobs(seeds, with_fixtures=with_fixtures):
+    for name, target, facts in jobs:
         for generation in generations:
             path = folder / generation / f"{name}.xz"
             if path.exists():
@@ -221,7 +229,8 @@ def as_scheduled(capture: Capture) -> Capture:
 FOLDS = 5
 _FIRST = {
     "start": 2000, "read": 1.3, "write": 1.3, "sharpness": 1, "plain": 2, "widened": 2, "narrowed": 2, "function": 2,
-    "divide": 4, "series": 20, "shifted": 4, "moved": 4, "turned": 8, "lane_broadcast": 1, "sublane_broadcast": 0.5,
+    "divide": 4, "series": 20, "shifted": 4, "kept": 2, "moved": 4, "turned": 8, "lane_broadcast": 1,
+    "sublane_broadcast": 0.5,
     "lane_reduce": 2, "lane_reduce_rows": 20, "sublane_reduce": 2, "reduce": 2, "window": 10, "in1": 2, "in2": 2,
     "in4": 2, "out1": 4, "out2": 8, "out4": 8,
     "fused_start": 3500, "from_hbm": 1000, "fused_read": 1.3, "fused_write": 1.3, "fused_sharpness": 1,
@@ -275,11 +284,13 @@ def _fit_rows(
 
 def choose_algorithms(examples: Iterable[Example]) -> tuple[KnownAlgorithm, ...]:
     """The collectives of which the algorithms of all others follow, or nearly all."""
-    kept: list[KnownAlgorithm] = []
     rows = sorted((row for one in examples for row in one.algorithms), key=lambda row: -row[2])
-    for facts, known, _ in rows:
-        if not _cost_alike(known, estimate_algorithm(facts, kept)):
-            kept.append(known)
+    kept: list[KnownAlgorithm] = []
+    wrong = [rows[0][1]] if rows else []
+    while wrong:
+        kept.append(wrong[0])
+        others = [(facts, known) for facts, known, _ in rows if facts not in {one[:4] for one in kept}]
+        wrong = [known for facts, known in others if not _cost_alike(known, estimate_algorithm(facts, kept))]
     return tuple(sorted(kept))
 
 
@@ -294,13 +305,13 @@ def make_estimates(weights: np.ndarray, examples: Sequence[Example], steps: Sequ
     Args:
         weights: Logarithms of its weights.
         examples: Its programs.
-        steps: The errors of steps that were left out.
+        steps: The errors of steps that were left out, one for each distinct program.
     """
     versions = {one.capture.versions.get("libtpu", "") for one in examples}
     errors = np.abs(np.array(steps))
     return Estimates(
         libtpu=", ".join(sorted(versions)),
-        programs=len(examples),
+        programs=len(steps),
         instructions=sum(len(one.instructions) for one in examples),
         error=float(np.quantile(errors, 0.9)),
         median=float(np.median(errors)),
@@ -352,7 +363,8 @@ class Errors:
 
     def describe(self) -> str:
         """One line for each figure, and the worst programs."""
-        worst = sorted(zip(self.computing, self.steps, self.names, strict=True), key=lambda row: -abs(row[0]))[:6]
+        rows = list(zip(self.computing, self.steps, self.names, strict=True))
+        worst = [row for column in (0, 1) for row in sorted(rows, key=lambda row: -abs(row[column]))[:4]]
         lines = [
             f"{name}: median {np.median(np.abs(each)):.1%}, nine of ten within {np.quantile(np.abs(each), 0.9):.1%}, "
             f"worst {np.abs(each).max():.1%}"
@@ -376,6 +388,19 @@ def measure(examples: Mapping[str, Sequence[Example]]) -> dict[str, Errors]:
     return found
 
 
+def describe_order(examples: Sequence[Example]) -> str:
+    """The rank correlation of the steps of candidates with those that the compiler's figures give, by program."""
+    pairs: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for one in examples:
+        scheduled = as_scheduled(one.capture)
+        found = price_capture(scheduled, parse_module(scheduled.compiled.text, name=one.name), target=one.name).time
+        if found is not None:
+            pairs[one.name.partition("#")[0]].append((one.time[1], found.step_us))
+            pairs["all"].append(pairs[one.name.partition("#")[0]][-1])
+    found_of = {name: spearmanr(*zip(*each, strict=True)).statistic for name, each in pairs.items()}
+    return ", ".join(f"{name} {found_of[name]:.3f} ({len(pairs[name])})" for name in pairs)
+
+
 def write_estimates(examples: Mapping[str, Sequence[Example]], errors: Mapping[str, Errors], path: Path) -> None:
     """Writes the estimates of all generations."""
     pooled = fit_weights([one for each in examples.values() for one in each])
@@ -394,7 +419,7 @@ def write_estimates(examples: Mapping[str, Sequence[Example]], errors: Mapping[s
 def main() -> None:
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("collect", "fit", "measure"))
+    parser.add_argument("what", choices=("collect", "fit", "measure", "order"))
     parser.add_argument("--folder", type=Path, default=Path("times"))
     parser.add_argument("--generations", default=",".join(GENERATIONS))
     parser.add_argument("--seeds", default="1000:1060")
@@ -402,7 +427,13 @@ def main() -> None:
     said = parser.parse_args()
     generations = said.generations.split(",")
     if said.what == "collect":
-        collect(said.folder, generations, range(*map(int, said.seeds.split(":"))), with_fixtures=not said.no_fixtures)
+        seeds = range(*map(int, said.seeds.split(":")))
+        collect(said.folder, generations, _list_jobs(seeds, with_fixtures=not said.no_fixtures))
+        return
+    if said.what == "order":
+        collect(said.folder / "candidates", generations, map(_make_job, make_candidates()))
+        for name in generations:
+            print(f"{name}: {describe_order(list(read_examples(said.folder / 'candidates', name)))}")
         return
     examples = {name: list(read_examples(said.folder, name)) for name in generations}
     errors = measure(examples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -385,3 +385,50 @@ def make_exchange(seed: int) -> Step:
     specs = tuple(P() for _ in arrays)
     function = jax.shard_map(in_specs=specs, out_specs=specs, check_vma=False)(moved)
     return Step(name=f"exchange#{seed}", function=function, args=tuple(arrays), mesh=mesh)
+
+
+def _multiply_gated(x: Any, gate: Any, up: Any, down: Any) -> Any:
+    return (jax.nn.silu(x @ gate) * (x @ up)) @ down
+
+
+def _decode(x: Any, q: Any, k: Any, v: Any, o: Any) -> Any:
+    a, b, c = x @ q, x @ k, x @ v
+    scores = jax.nn.softmax((jnp.einsum("bqd,btd->bqt", a, b) / 16).astype(jnp.float32), -1)
+    return x + jnp.einsum("bqt,btd->bqd", scores.astype(x.dtype), c) @ o
+
+
+def _mix(x: Any, router: Any, up: Any, down: Any) -> Any:
+    gates = jax.nn.softmax((x @ router).astype(jnp.float32), -1).astype(x.dtype)
+    hidden = jax.nn.relu(jnp.einsum("td,edf->etf", x, up))
+    return jnp.einsum("etf,efd,te->td", hidden, down, gates)
+
+
+_CANDIDATES: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "gated": (_multiply_gated, ((4096, 1024), (1024, 4096), (1024, 4096), (4096, 1024))),
+    "attention": (_decode, ((8, 512, 1024), *4 * ((1024, 1024),))),
+    "experts": (_mix, ((2048, 512), (512, 8), (8, 512, 1024), (8, 1024, 512))),
+}
+CANDIDATES_OF_EACH = 20
+
+
+def make_candidates() -> Iterator[Step]:
+    """Three programs, each with many shardings of its arguments, of which the fastest is sought."""
+    for name, (function, shapes) in _CANDIDATES.items():
+        for seed in range(CANDIDATES_OF_EACH):
+            dice = random.Random(f"{name} {seed}")
+            yield Step(
+                name=f"candidate-{name}#{seed}",
+                function=function,
+                args=tuple(f"bf16[{','.join(_cut(dice, shape))}]" for shape in shapes),
+                mesh={"X": 4, "Y": 2},
+            )
+
+
+def _cut(dice: random.Random, shape: tuple[int, ...]) -> list[str]:
+    """The dimensions of an array, some of them cut along axes of the mesh."""
+    cut = [str(size) for size in shape]
+    for axis in ("X", "Y"):
+        if dice.random() < 0.7:
+            dimension = dice.randrange(len(shape))
+            cut[dimension] += f"@{axis}" if "@" not in cut[dimension] else ""
+    return cut
