@@ -11,14 +11,14 @@ from hloscope.tpu.estimates import KnownAlgorithm
 from hloscope.tpu.torus import Torus
 
 _AMOUNT, _AXES, _DEVICES, _BYTES = 10.0, 6.0, 3.0, 0.25
-"""How much tells two collectives apart: another amount of data, an axis more, twice as many devices or bytes."""
+"""Distances between two collectives: another amount of data, an axis more, twice as many devices or bytes."""
 
 _LITTLE_BYTES, _MUCH_BYTES_PER_AXIS = 4096, 1 << 20
 """Limits of amounts of data for which sums have different algorithms."""
 
 
 class AlgorithmFacts(NamedTuple):
-    """What decides the algorithm of a collective.
+    """The facts that decide the algorithm of a collective.
 
     Attributes:
         kind: Its kind.
@@ -41,7 +41,7 @@ class AlgorithmFacts(NamedTuple):
         return cls(kind, axes, len(group), max(payload_bytes, 1))
 
     def distance(self, known: KnownAlgorithm) -> float:
-        """How much another collective of this kind differs."""
+        """The distance of another collective of this kind."""
         return (
             _AMOUNT * abs(_find_amount(*self) - _find_amount(*known[:4]))
             + _AXES * abs(self.axes - known.axes)

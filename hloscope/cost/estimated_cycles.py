@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from math import ceil, prod
 
-from hloscope.analysis.compute import MATMUL_OPCODES, count_flops, parse_integers
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.tpu.generation import Chip
@@ -61,24 +60,24 @@ def count_cycle_work(
     graph: HloGraph,
     chip: Chip,
     instruction: HloInstruction,
-    passes_of: Callable[[HloInstruction], float],
+    work_of: Callable[[HloInstruction], tuple[int, float, bool]],
     hbm_bytes: tuple[float, float],
 ) -> Tally | None:
-    """What an instruction does, in the terms that the estimate weighs; None if that is unknown.
+    """The work of an instruction, in the terms that the estimate weighs; None if it is unknown.
 
     Args:
         graph: The module.
         chip: The chip.
         instruction: A fusion or an unfused operation.
-        passes_of: The passes of the matrix unit that a matmul takes.
+        work_of: The FLOPs of an unfused matmul, those of bf16 that take as long, and whether both are known.
         hbm_bytes: Bytes read from HBM, and written to it.
     """
     found: defaultdict[str, float] = defaultdict(float)
     inner = list(_flatten(graph, instruction))
-    matmuls = [(one, top) for one, top in inner if one.opcode in MATMUL_OPCODES]
-    before = _find_producers([top for _, top in matmuls])
-    for one, _ in matmuls:
-        if not _add_matmul(found, one, chip, passes_of(one)):
+    matmuls = [(one, top, *work_of(one)) for one, top in inner if one.opcode in ("dot", "convolution")]
+    before = _find_producers([top for _, top, *_ in matmuls])
+    for one, _, flops, bf16_flops, is_known in matmuls:
+        if not is_known or not _add_matmul(found, one, chip, flops, bf16_flops):
             return None
     for one, top in inner:
         for name, tiles in _list_vector_work(one):
@@ -122,28 +121,27 @@ def _find_producers(matmuls: list[HloInstruction]) -> set[str]:
     return seen
 
 
-def _add_matmul(found: dict[str, float], matmul: HloInstruction, chip: Chip, passes: float) -> bool:
-    shape = _find_matmul_shape(matmul)
+def _add_matmul(found: dict[str, float], matmul: HloInstruction, chip: Chip, flops: int, bf16_flops: float) -> bool:
+    shape = _find_matmul_shape(matmul, flops)
     if shape is None:
         return False
     rows, contracted, columns, count = shape
-    macs = chip.bf16_flops_per_s / chip.devices_per_chip / chip.clock_hz / 2 / passes
-    wide = _round_up(contracted, _LANES) * _round_up(columns, _LANES)
-    found["mxu"] += count * _round_up(rows, _SUBLANES) * wide / macs
-    found["push"] += count * _LANES * wide / macs
+    bf16_flops_per_cycle = chip.bf16_flops_per_s / chip.devices_per_chip / chip.clock_hz
+    wide = 2 * _round_up(contracted, _LANES) * _round_up(columns, _LANES) * bf16_flops / flops / bf16_flops_per_cycle
+    found["mxu"] += count * _round_up(rows, _SUBLANES) * wide
+    found["push"] += count * _LANES * wide
     found["result"] += count * _round_up(rows, _SUBLANES) * _round_up(columns, _LANES) / _TILE
     return True
 
 
-def _find_matmul_shape(matmul: HloInstruction) -> tuple[float, float, float, float] | None:
+def _find_matmul_shape(matmul: HloInstruction, flops: int) -> tuple[float, float, float, float] | None:
     """Rows, contracted elements and columns of a matmul, and the number of such matmuls."""
-    flops = count_flops(matmul)
     if not flops:
         return None
     left, right, result = (one.shape.dimensions for one in (*matmul.operands[:2], matmul))
     if matmul.opcode != "convolution":
-        contracted = prod(left[axis] for axis in parse_integers(matmul.attributes.get("lhs_contracting_dims", "")))
-        count = prod(left[axis] for axis in parse_integers(matmul.attributes.get("lhs_batch_dims", "")))
+        contracted = prod(left[axis] for axis in _parse_axes(matmul, "lhs_contracting_dims"))
+        count = prod(left[axis] for axis in _parse_axes(matmul, "lhs_batch_dims"))
         rows = prod(left) // max(contracted * count, 1)
         return rows, contracted, flops / 2 / max(rows * contracted * count, 1), count
     labels = _LABELS.fullmatch(matmul.attributes.get("dim_labels", ""))
@@ -159,6 +157,10 @@ def _find_matmul_shape(matmul: HloInstruction) -> tuple[float, float, float, flo
     return (rows, contracted, columns, taps) if taps <= places else (rows, contracted * taps, columns, 1)
 
 
+def _parse_axes(matmul: HloInstruction, key: str) -> list[int]:
+    return [int(axis) for axis in re.findall(r"\d+", matmul.attributes.get(key, ""))]
+
+
 def _list_vector_work(one: HloInstruction) -> Iterator[tuple[str, float]]:
     opcode, tiles = one.opcode, count_tiles(one.shape)
     if opcode == "convert":
@@ -168,7 +170,7 @@ def _list_vector_work(one: HloInstruction) -> Iterator[tuple[str, float]]:
     elif opcode in _REARRANGES:
         yield _find_move(one), tiles
     elif opcode == "broadcast":
-        kept = parse_integers(one.attributes.get("dimensions", ""))
+        kept = one.dimensions or ()
         new = [axis not in kept for axis in _find_minor(one.shape)]
         if kept and any(new):
             yield "lane_broadcast" if new[0] else "sublane_broadcast", tiles
@@ -179,7 +181,7 @@ def _list_vector_work(one: HloInstruction) -> Iterator[tuple[str, float]]:
 
 
 def _list_reduce_work(reduce: HloInstruction) -> Iterator[tuple[str, float]]:
-    source, gone = reduce.operands[0].shape, parse_integers(reduce.attributes.get("dimensions", ""))
+    source, gone = reduce.operands[0].shape, reduce.dimensions or ()
     tiles, minor = count_tiles(source) * (len(reduce.operands) // 2), _find_minor(source)
     if minor and minor[0] in gone:
         yield "lane_reduce", tiles
@@ -221,7 +223,7 @@ def _find_move(one: HloInstruction) -> str:
         ]
         return "moved" if sizes[0][:1] == sizes[1][:1] else "turned"
     if one.opcode == "transpose":
-        order = parse_integers(one.attributes.get("dimensions", ""))
+        order = one.dimensions or ()
         after = tuple(order[axis] for axis in after if axis < len(order))
     return "turned" if before[:1] != after[:1] else "moved" if before != after else "kept"
 

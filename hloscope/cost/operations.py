@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple
 
 from hloscope.analysis.compute import MATMUL_OPCODES, count_flops, find_kernel_names, parse_integers, read_cost_estimate
@@ -388,7 +387,7 @@ class Operations:
         constants: The measured constants.
         kernel_costs: The user's FLOPs and bytes of kernels, by name.
         has_cycles: Whether the text is of the stage at which the compiler prints its cycles.
-        estimates: What stands in for the cycles before that stage; None for nothing.
+        estimates: The estimates of cycles before that stage; None without any.
     """
 
     graph: HloGraph
@@ -435,10 +434,10 @@ class Operations:
         return None if work is None else round(estimate_cycles(work, self.estimates.cycles))
 
     def count_cycle_work(self, instruction: HloInstruction) -> Mapping[str, float] | None:
-        """What the cycles of a fusion or an unfused operation are estimated from; None if that is unknown."""
+        """The work that the cycles of a fusion or an unfused operation are estimated from; None if it is unknown."""
         moved = self._traffic.needed(instruction)
-        passes_of = partial(_count_passes, narrow_passes=self._narrow_passes)
-        return count_cycle_work(self.graph, self.chip, instruction, passes_of, (moved.read_bytes, moved.written_bytes))
+        sizes = (moved.read_bytes, moved.written_bytes)
+        return count_cycle_work(self.graph, self.chip, instruction, self._work_in, sizes)
 
     def time_of(self, instruction: HloInstruction) -> OperationTime:
         """The time of an instruction that calls no computations except fused ones."""

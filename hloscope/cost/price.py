@@ -380,7 +380,7 @@ def _list_rules(sums: Sums, priced: PricedCollectives, measured: Measured) -> tu
 
 
 def _list_estimate_rule(sums: Sums, estimates: Estimates | None) -> Iterator[RuleUse]:
-    """What the step may differ from its time with the compiler's own figures."""
+    """The error of a step without the compiler's own figures, in addition to the errors with them."""
     if estimates is not None and sums.total_us > 0:
         error_us = estimates.error * sums.total_us
         yield RuleUse(

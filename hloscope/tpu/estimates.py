@@ -1,4 +1,4 @@
-"""What stands in for the figures that libtpu prints with its machine code alone, fitted to those that it printed.
+"""Estimates of the figures that libtpu prints only with its machine code, fitted to those that it printed.
 
 `python tests/benchmarks/estimated_times.py fit` writes `estimates.toml`.
 """
