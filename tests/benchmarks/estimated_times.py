@@ -234,13 +234,17 @@ _FIRST = {
     "lane_reduce": 2, "lane_reduce_rows": 20, "sublane_reduce": 2, "reduce": 2, "window": 10, "in1": 2, "in2": 2,
     "in4": 2, "out1": 4, "out2": 8, "out4": 8,
     "fused_start": 3500, "from_hbm": 1000, "fused_read": 1.3, "fused_write": 1.3, "fused_sharpness": 1,
-    "fused_unit_sharpness": 1, "mxu": 1.03, "push": 0.3, "result": 5, "before_plain": 0.5, "before_function": 1,
+    "fused_unit_sharpness": 3, "mxu": 1.03, "push": 0.3, "result": 8, "before_plain": 0.1, "before_function": 0.3,
     "before_moved": 1, "before_reduced": 1, "after_plain": 0.5, "after_function": 1, "after_moved": 1,
     "after_reduced": 1, "ports": 0.2,
 }  # fmt: skip
 """Weights from which the fit of all generations together begins; each generation's begins with what comes of it."""
 _START = np.log(np.array(list(_FIRST.values()), dtype=float))
 _LEAST_SHARE = 0.01
+_LEAST_LOGARITHMS = {"mxu": 0.05, "result": 0.5}
+"""How far the logarithm of a weight may fall below that of the first where a limit is physical: that of the peak, and
+that of the vector unit, which adds up products where `_ADDS_UP_PRODUCTS`."""
+_ADDS_UP_PRODUCTS = frozenset({"v4", "v5e", "v5p"})
 _PULL, _POOLED_PULL = 0.1, 0.03
 
 
@@ -276,9 +280,16 @@ def _fit_rows(
         return np.concatenate([share * (np.log(predicted) - np.log(cycles)), pull * (values - first)])
 
     at_first = np.log([_FIRST[name] for name in names])
-    lowest = at_first - np.where(np.array(names) == "mxu", 0.05, 7.0)
+    adds_up = {row[0].generation for row in rows} <= _ADDS_UP_PRODUCTS
+    limits = {name: each for name, each in _LEAST_LOGARITHMS.items() if adds_up or name != "result"}
+    lowest = at_first - np.array([limits.get(name, 7.0) for name in names])
     return least_squares(
-        differences, first, loss="soft_l1", f_scale=0.2, max_nfev=30, bounds=(lowest, at_first + 5.0)
+        differences,
+        np.maximum(first, lowest + 1e-6),
+        loss="soft_l1",
+        f_scale=0.2,
+        max_nfev=30,
+        bounds=(lowest, at_first + 5.0),
     ).x
 
 
