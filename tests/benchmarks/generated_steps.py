@@ -335,6 +335,9 @@ def make_step(seed: int) -> Step:  # noqa: C901 (one draw after the other)
     return Step(name=name, function=trained, args=(made.weights, states, states, x), mesh=made.mesh)
 
 
+EXCHANGE = "exchange"
+"""The name of steps that compute next to nothing."""
+
 _LARGER_MESHES: tuple[dict[str, int], ...] = (
     *_MESHES[:-1],
     {"X": 8, "Y": 8},
@@ -384,7 +387,7 @@ def make_exchange(seed: int) -> Step:
 
     specs = tuple(P() for _ in arrays)
     function = jax.shard_map(in_specs=specs, out_specs=specs, check_vma=False)(moved)
-    return Step(name=f"exchange#{seed}", function=function, args=tuple(arrays), mesh=mesh)
+    return Step(name=f"{EXCHANGE}#{seed}", function=function, args=tuple(arrays), mesh=mesh)
 
 
 def _multiply_gated(x: Any, gate: Any, up: Any, down: Any) -> Any:
