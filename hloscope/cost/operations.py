@@ -397,6 +397,7 @@ class Operations:
     has_cycles: bool = True
     estimates: Estimates | None = None
     _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _estimated: dict[tuple[str, str], int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
     _has_single_cores: bool = field(init=False, repr=False, compare=False)
 
@@ -430,8 +431,11 @@ class Operations:
             return read_cycles(instruction)
         if self.estimates is None or not has_cycles_later(instruction):
             return None
-        work = self.count_cycle_work(instruction)
-        return None if work is None else round(estimate_cycles(work, self.estimates.cycles))
+        key = (instruction.computation.name, instruction.name)
+        if key not in self._estimated:
+            work = self.count_cycle_work(instruction)
+            self._estimated[key] = None if work is None else round(estimate_cycles(work, self.estimates.cycles))
+        return self._estimated[key]
 
     def count_cycle_work(self, instruction: HloInstruction) -> Mapping[str, float] | None:
         """The work that the cycles of a fusion or an unfused operation are estimated from; None if it is unknown."""

@@ -326,7 +326,7 @@ def _make_step_time(
         basis=basis,
         roofline_us=sums.by_basis[TimeBasis.ROOFLINE],
         bound=_find_step_bound(sums, analysis),
-        rules=(*_list_rules(sums, priced, chip.measured), *_list_estimate_rule(sums, estimates)),
+        rules=(*_list_estimate_rule(sums, estimates), *_list_rules(sums, priced, chip.measured)),
         spread=None if sums.kernels else _spread(chip.measured),
         unknown_operations=_list_unknown_operations(sums),
         unpriced_kernels=tuple(sorted(sums.kernels)),
