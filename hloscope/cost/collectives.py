@@ -11,6 +11,7 @@ import numpy as np
 
 from hloscope.analysis.groups import DEVICES_PER_SLICE_ID
 from hloscope.base.results import group_by
+from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm
 from hloscope.cost.network import (
     UNPRINTED_ALGORITHM,
     Algorithm,
@@ -18,6 +19,7 @@ from hloscope.cost.network import (
     Network,
     NetworkTime,
     NetworkTransfer,
+    make_algorithm,
     read_algorithm,
 )
 from hloscope.cost.records import CollectiveKey, PricedCollectives
@@ -25,6 +27,7 @@ from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.model.vocabulary import Kind, Link
+from hloscope.tpu.estimates import KnownAlgorithm
 from hloscope.tpu.slices import Slice, find_constants, find_device_order, format_shape
 from hloscope.tpu.torus import Torus
 
@@ -40,11 +43,13 @@ class Pricing:
         network: The network of the slice.
         device_of: The slice's device that each partition in the text runs on.
         device_ids: The device of each partition of the whole program; None if unknown.
+        algorithms: Collectives from which algorithms are concluded that are not printed yet.
     """
 
     network: Network
     device_of: tuple[int, ...]
     device_ids: tuple[int, ...] | None = None
+    algorithms: tuple[KnownAlgorithm, ...] = ()
     _groups: dict[Groups, Groups | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def time_of(
@@ -65,6 +70,9 @@ class Pricing:
         if transfer.link is not Link.ICI or groups is None:
             return None
         payload = max(transfer.payload_bytes, padded or 0)
+        if self.algorithms and not algorithm.name and not transfer.asynchronous:
+            facts = AlgorithmFacts.of(self.network.torus, transfer.kind, groups, payload)
+            algorithm = make_algorithm(estimate_algorithm(facts, self.algorithms))
         arrays = len(transfer.operand_shapes) if isinstance(transfer, Collective) else 1
         return self.network.time_of(
             NetworkTransfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm, arrays=max(arrays, 1))

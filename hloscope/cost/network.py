@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from hloscope.model.vocabulary import Bound, Kind
+from hloscope.tpu.estimates import KnownAlgorithm
 from hloscope.tpu.generation import CONSTANTS, Chip, Constants
 from hloscope.tpu.torus import Torus, order_ring
 
@@ -98,6 +99,14 @@ def read_algorithm(backend_config: str) -> Algorithm:
     if emitter == "AllToAllEmitter":
         return Algorithm(way=RouteKind.EXCHANGE, name=name)
     return Algorithm(name=name)
+
+
+def make_algorithm(known: KnownAlgorithm | None) -> Algorithm:
+    """The algorithm of a collective of which it is known, as it is read where it is printed."""
+    if known is None:
+        return UNPRINTED_ALGORITHM
+    emitter, _, strategy = known.algorithm.partition("/")
+    return read_algorithm(f'"emitter":"{emitter}","strategy":"{strategy}","debug":"colors:{known.colors}"')
 
 
 def _match_first(pattern: re.Pattern[str], text: str) -> str:

@@ -11,9 +11,11 @@ from hloscope.analysis.compute import MATMUL_OPCODES, count_flops, find_kernel_n
 from hloscope.analysis.spellings import PALLAS
 from hloscope.analysis.transfers import MEGACORE_MARK, CoreBranches, find_core_branches
 from hloscope.base.units import sum_known
+from hloscope.cost.estimated_cycles import count_cycle_work, estimate_cycles
 from hloscope.cost.records import OperationTime, TimeBasis
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.tpu.estimates import Estimates
 from hloscope.tpu.generation import CONSTANTS, Chip, Constants
 
 # ---- the work of an instruction, from its printed text: FLOPs, passes of the matrix unit, and bytes per memory
@@ -359,6 +361,9 @@ _MOVES = frozenset({
 
 """Maximum depth of nested fusions that are examined."""
 
+_HAVE_CYCLES = (MATMUL_OPCODES | _MOVES | {"reduce-window"}) - {"reshape"}
+"""Opcodes, besides fusions, of which libtpu prints cycles once there is machine code."""
+
 _MOVES_PARTS = frozenset({"gather", "scatter"})
 _INDEX_CALLS = frozenset({"GatherScatterIndicesBitpacked"})
 
@@ -382,6 +387,7 @@ class Operations:
         constants: The measured constants.
         kernel_costs: The user's FLOPs and bytes of kernels, by name.
         has_cycles: Whether the text is of the stage at which the compiler prints its cycles.
+        estimates: The estimates of cycles before that stage; None without any.
     """
 
     graph: HloGraph
@@ -389,7 +395,9 @@ class Operations:
     constants: Constants = CONSTANTS
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     has_cycles: bool = True
+    estimates: Estimates | None = None
     _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _estimated: dict[tuple[str, str], int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
     _has_single_cores: bool = field(init=False, repr=False, compare=False)
 
@@ -418,8 +426,22 @@ class Operations:
         return weighted / self._hbm_bytes_per_us
 
     def _find_cycles(self, instruction: HloInstruction) -> int | None:
-        """The compiler's cycles; at the scheduled stage, libtpu prints placeholders for some on 7x."""
-        return read_cycles(instruction) if self.has_cycles else None
+        """The compiler's cycles; at the scheduled stage an estimate, since libtpu prints placeholders at best."""
+        if self.has_cycles:
+            return read_cycles(instruction)
+        if self.estimates is None or not has_cycles_later(instruction):
+            return None
+        key = (instruction.computation.name, instruction.name)
+        if key not in self._estimated:
+            work = self.count_cycle_work(instruction)
+            self._estimated[key] = None if work is None else round(estimate_cycles(work, self.estimates.cycles))
+        return self._estimated[key]
+
+    def count_cycle_work(self, instruction: HloInstruction) -> Mapping[str, float] | None:
+        """The work that the cycles of a fusion or an unfused operation are estimated from; None if it is unknown."""
+        moved = self._traffic.needed(instruction)
+        sizes = (moved.read_bytes, moved.written_bytes)
+        return count_cycle_work(self.graph, self.chip, instruction, self._work_in, sizes)
 
     def time_of(self, instruction: HloInstruction) -> OperationTime:
         """The time of an instruction that calls no computations except fused ones."""
@@ -730,6 +752,11 @@ def read_cycles(instruction: HloInstruction) -> int | None:
     """The compiler's cycles; None if it prints none, or prints that they are unknown."""
     found = _CYCLES.search(instruction.attributes.get("backend_config", ""))
     return None if found is None or int(found[1]) >= _NO_CYCLES else int(found[1])
+
+
+def has_cycles_later(instruction: HloInstruction) -> bool:
+    """Returns whether libtpu prints the cycles of such an instruction once there is machine code."""
+    return _is_plain_fusion(instruction) or instruction.opcode in _HAVE_CYCLES
 
 
 def runs_on_host(computation: HloComputation) -> bool:

@@ -29,6 +29,7 @@ from hloscope.model.timeline import WaitCause
 from hloscope.model.trial import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.model.vocabulary import Bound, CompileStage, Kind
 from hloscope.tpu.chips import CHIPS, find_chip
+from hloscope.tpu.estimates import Estimates, find_estimates
 from hloscope.tpu.generation import MEGACORE, Chip, Mark, Measured
 from hloscope.tpu.slices import Slice, find_constants, find_smallest_slice
 from hloscope.tpu.torus import Torus
@@ -119,6 +120,8 @@ def _matmul_us(instruction: HloInstruction, operations: Operations) -> float | N
 
 
 _MICROSECONDS = 1e6
+WITHOUT_MACHINE_CODE = "estimate without machine code"
+"""The rule of what the scheduled stage leaves open."""
 _ENDLESS_STEP_NOTE = "the step is not priced: according to their trip counts, its loops do not finish"
 SPARSE_CORE_MARKS = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
 
@@ -198,14 +201,14 @@ def price_walk(
     collectives = tuple(
         _attach_times(collective, walk.priced, sums, chosen.chip.measured) for collective in analysis.collectives
     )
-    basis = _find_basis_word(sums, module, analysis.stage)
-    notes += tuple(_note_text(module, analysis.stage, is_roofline=basis == "roofline"))
+    basis = _find_basis_word(sums, module, analysis.stage, walk.operations.estimates)
+    notes += tuple(_note_text(module, analysis.stage, basis, walk.operations.estimates))
     notes += tuple(_note_kernels(module, walk.operations))
     notes += tuple(_note_calibration(chosen.chip))
     if device_ids is None:
         notes += tuple(_note_generation(module, sums, chosen.chip))
     notes += tuple(_note_transfers(collectives, chosen.name))
-    time = _make_step_time(sums, walk.priced, analysis, chosen.chip, basis=basis)
+    time = _make_step_time(sums, walk.priced, analysis, chosen.chip, basis=basis, estimates=walk.operations.estimates)
     collectives = attach_overlaps(collectives, walk.graph, walk.operations, time.step_us)
     time = replace(time, is_scheduled=module.is_scheduled, notes=notes)
     return PricedWalk(walk, replace(analysis, collectives=Collectives(collectives), time=time))
@@ -233,13 +236,22 @@ def make_walk(
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
     device_of, notes = map_partitions_to_devices(analysis.mesh, chosen, count_partitions(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
-    priced = price_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
+    is_early = analysis.stage is CompileStage.SCHEDULED
+    estimates = find_estimates(chosen.chip.name) if is_early else None
+    pricing = Pricing(
+        network=network,
+        device_of=device_of,
+        device_ids=known,
+        algorithms=() if estimates is None else estimates.algorithms,
+    )
+    priced = price_collectives(analysis, graph, pricing)
     operations = Operations(
         graph=graph,
         chip=chosen.chip,
         constants=constants,
         kernel_costs=kernel_costs or {},
-        has_cycles=analysis.stage is not CompileStage.SCHEDULED,
+        has_cycles=not is_early,
+        estimates=estimates,
     )
     return Walk(graph, operations, priced), notes
 
@@ -258,13 +270,13 @@ def make_program_walk(program: Capture, module: HloModule, analysis: Analysis) -
     return walk
 
 
-def _find_basis_word(sums: Sums, module: HloModule, stage: CompileStage | None) -> str:
+def _find_basis_word(sums: Sums, module: HloModule, stage: CompileStage | None, estimates: Estimates | None) -> str:
     """The basis of the computing time, as a word of `StepTime.basis`."""
     by_basis, is_counted = sums.by_basis, module.mentions("estimated_cycles")
     if sums.compute_us == 0:
         return "none"
     if stage is CompileStage.SCHEDULED:
-        return "roofline"
+        return "roofline" if estimates is None else "estimates"
     if not is_counted and not is_from_tpu(module):
         return "roofline"
     if by_basis[TimeBasis.CYCLES] + by_basis[TimeBasis.VECTOR] + by_basis[TimeBasis.NARROW] > 0:
@@ -288,7 +300,15 @@ def _attach_times(collective: Collective, priced: PricedCollectives, sums: Sums,
     )
 
 
-def _make_step_time(sums: Sums, priced: PricedCollectives, analysis: Analysis, chip: Chip, *, basis: str) -> StepTime:
+def _make_step_time(
+    sums: Sums,
+    priced: PricedCollectives,
+    analysis: Analysis,
+    chip: Chip,
+    *,
+    basis: str,
+    estimates: Estimates | None,
+) -> StepTime:
     step_us = sums.total_us
     first_step_us = step_us - sums.waited_us[WaitCause.LIMIT] + sums.prefetched_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
@@ -306,7 +326,7 @@ def _make_step_time(sums: Sums, priced: PricedCollectives, analysis: Analysis, c
         basis=basis,
         roofline_us=sums.by_basis[TimeBasis.ROOFLINE],
         bound=_find_step_bound(sums, analysis),
-        rules=_list_rules(sums, priced, chip.measured),
+        rules=(*_list_estimate_rule(sums, estimates), *_list_rules(sums, priced, chip.measured)),
         spread=None if sums.kernels else _spread(chip.measured),
         unknown_operations=_list_unknown_operations(sums),
         unpriced_kernels=tuple(sorted(sums.kernels)),
@@ -359,6 +379,20 @@ def _list_rules(sums: Sums, priced: PricedCollectives, measured: Measured) -> tu
     return tuple(sorted((use for use in uses if use.time_us > 0), key=lambda use: use.time_us, reverse=True))
 
 
+def _list_estimate_rule(sums: Sums, estimates: Estimates | None) -> Iterator[RuleUse]:
+    """The error of a step without the compiler's own figures, in addition to the errors with them."""
+    if estimates is not None and sums.total_us > 0:
+        error_us = estimates.error * sums.total_us
+        yield RuleUse(
+            rule=WITHOUT_MACHINE_CODE,
+            time_us=sums.total_us,
+            calibrated=False,
+            error=estimates.error,
+            more_us=error_us,
+            less_us=min(error_us, sums.total_us),
+        )
+
+
 def _list_unknown_operations(sums: Sums) -> tuple[UnknownOperation, ...]:
     found = [
         UnknownOperation(what=what, count=count, bytes=moved, time_us=time_us)
@@ -375,16 +409,21 @@ def _note_calibration(chip: Chip) -> Iterator[str]:
         yield f"{found.file} is used, fitted to the profile {found.profile}: {names or 'no figure'}"
 
 
-def _note_text(module: HloModule, stage: CompileStage | None, *, is_roofline: bool) -> Iterator[str]:
+def _note_text(module: HloModule, stage: CompileStage | None, basis: str, estimates: Estimates | None) -> Iterator[str]:
     """The notes on what the text leaves open."""
     if not module.is_scheduled:
         yield "the text has no schedule: its instruction order is used as one, and what would overlap is not known"
-    if stage is CompileStage.SCHEDULED:
+    if stage is CompileStage.SCHEDULED and estimates is not None:
+        yield (
+            f"the program is scheduled, not yet compiled: times are estimated without machine code, ±"
+            f"{format_share(estimates.error)}; a compile to the end has those of the compiler's own figures"
+        )
+    elif stage is CompileStage.SCHEDULED:
         yield (
             "the program is scheduled, not yet compiled: computation is a roofline of FLOPs and bytes, a lower bound, "
             "and the algorithms of collectives are not known"
         )
-    elif is_roofline:
+    elif basis == "roofline":
         yield "the text has no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
         if not is_from_tpu(module):
             yield "the text does not look compiled for a TPU, whose compiler would choose other fusions and collectives"

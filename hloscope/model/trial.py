@@ -95,9 +95,9 @@ class StepTime(Brief):
         flops: FLOPs of the matmuls and convolutions on one device, counting a multiply-add as two.
         peak_flops_share: `flops` as a share of the device's peak over `step_us`: 8-bit types have their own peak if the
             chip multiplies them, all other types have that of bf16. None if the FLOPs of a kernel are unknown.
-        basis: Basis of `compute_us`: `cycles` for the estimates in the compiler's schedule; `roofline` for FLOPs and
-            bytes at the chip's peak, which no program reaches; `memory` if data is only moved; `none` if the device
-            neither computes nor moves data.
+        basis: Basis of `compute_us`: `cycles` for the estimates in the compiler's schedule; `estimates` for hloscope's
+            own, before the compiler has made machine code; `roofline` for FLOPs and bytes at the chip's peak, which no
+            program reaches; `memory` if data is only moved; `none` if the device neither computes nor moves data.
         is_scheduled: Whether the HLO is scheduled; without a schedule, no overlap is assumed.
         roofline_us: The part of `compute_us` that is priced with a roofline.
         bound: Whether `step_us` is exact or a bound, apart from the error of the model.

@@ -252,6 +252,7 @@ _INACCURATE = {
 }
 _BASES = {
     "cycles": "from the compiler's cycle estimates",
+    "estimates": "estimated without machine code",
     "roofline": f"a roofline of FLOPs and bytes, {_LOWER_BOUND}",
     "memory": "from the bytes moved",
     "none": "nothing is computed",
