@@ -137,6 +137,7 @@ class Traffic:
     def __init__(self, graph: HloGraph) -> None:
         self._graph = graph
         self._sizes: dict[int, tuple[Shape, Moved]] = {}
+        self._inside_alike: dict[tuple[int, ...], Moved] = {}
 
     def of(self, instruction: HloInstruction) -> Moved:
         """Operands and results; for slices, gathers, updates and scatters only the part that they touch."""
@@ -155,7 +156,13 @@ class Traffic:
 
         Source: `HloCostAnalysis::FusionParameterReadBytes` in xla/service/hlo_cost_analysis.cc.
         """
-        return self._inside(instruction) if instruction.opcode == "fusion" else self.of(instruction)
+        if instruction.opcode != "fusion":
+            return self.of(instruction)
+        callee = self._graph.module.structures[instruction.called[0][1]]
+        alike = callee, *(id(operand.shape) for operand in instruction.operands)  # the module keeps its shapes
+        if alike not in self._inside_alike:
+            self._inside_alike[alike] = self._inside(instruction)
+        return self._inside_alike[alike]
 
     def _inside(self, fusion: HloInstruction) -> Moved:
         computation = self._graph.module.computation(fusion.called[0][1])

@@ -103,6 +103,14 @@ class HloGraph:
         return self._calls[computation.name]
 
 
+def find_call_graph(module: HloModule) -> HloGraph:
+    """Returns the call graph of a module, which is made once for all stages of an analysis."""
+    if module.graph is None:
+        module.graph = HloGraph(module)
+    found: HloGraph = module.graph
+    return found
+
+
 def find_entry(module: HloModule) -> HloComputation | None:
     """Returns the entry computation; None if the text is truncated before it."""
     return next((computation for computation in module.outermost if computation.is_entry), None)

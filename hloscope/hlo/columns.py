@@ -141,6 +141,14 @@ class Columns:
         slots = numpy.argsort(operands, kind="stable")
         return _convert_to_array(starts), _convert_to_array(users[slots]), _convert_to_array(slots)
 
+    @cached_property
+    def relative_operands(self) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+        """The number of operands of each instruction, and the operands, each relative to its computation's first."""
+        counts = numpy.diff(numpy.array(self.operand_starts))
+        sizes = [row.end - row.first for row in self.computations]
+        firsts = numpy.repeat([row.first for row in self.computations], sizes)
+        return counts, numpy.array(self.operands) - numpy.repeat(firsts, counts)
+
     def attributes(self, index: int) -> Mapping[str, str]:
         """Raw value text by key, in printed order."""
         parsed = self.parsed.get(index)
@@ -179,6 +187,9 @@ class Columns:
     @cached_property
     def line_starts(self) -> array[int]:
         """Offset of each line."""
+        if self.text.isascii():  # each byte is one character, and NumPy takes a fifth of the time
+            ends = numpy.flatnonzero(numpy.frombuffer(self.text.encode(), dtype=numpy.uint8) == ord("\n"))
+            return _convert_to_array(numpy.concatenate([[0], ends + 1]))
         return array("q", (0, *(match.end() for match in re.finditer("\n", self.text))))
 
 
