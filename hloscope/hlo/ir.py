@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -287,9 +288,9 @@ class HloModule:
         return [row.first for row in self._columns.computations]
 
     @cached_property
-    def _by_opcode(self) -> dict[str, list[int]]:
+    def _by_opcode(self) -> dict[str, array[int]]:
         """The instructions of each opcode, in text order."""
-        found = defaultdict[str, list[int]](list)
+        found = defaultdict[str, "array[int]"](lambda: array("i"))
         for index, form in enumerate(self._columns.forms):
             found[form.opcode].append(index)
         return found
@@ -351,7 +352,6 @@ class HloComputation:
         line: 1-based line of its head in the file.
         is_entry: Whether it is the entry of the program.
         execution_thread: The thread that runs it, such as `sparsecore`; None for the main one.
-        instruction_at: The instruction in a row of the module's columns, which must be in this computation.
     """
 
     def __init__(self, module: HloModule, columns: Columns, row: ComputationRow, *, is_entry: bool) -> None:
@@ -362,10 +362,14 @@ class HloComputation:
         self.line = row.line + columns.lines_before
         self.is_entry = is_entry
         self.execution_thread = row.execution_thread
-        self.instruction_at: Callable[[int], HloInstruction] = _Instructions(self).__getitem__
 
     def __repr__(self) -> str:
         return f"<HloComputation %{self.name}: {self._row.end - self._row.first} instructions>"
+
+    @cached_property
+    def instruction_at(self) -> Callable[[int], HloInstruction]:
+        """The instruction in a row of the module's columns, which must be in this computation."""
+        return _Instructions(self).__getitem__
 
     @cached_property
     def instructions(self) -> tuple[HloInstruction, ...]:
