@@ -24,7 +24,7 @@ from hloscope.hlo import HloInstruction, HloModule, pause_collector
 from hloscope.hlo.call_graph import HloGraph, find_call_graph, reach_all
 from hloscope.model import Analysis, Collective, Collectives
 from hloscope.model.capture import Capture
-from hloscope.model.collectives import Overlap, Relation
+from hloscope.model.collectives import Overlap, Relation, change_collective
 from hloscope.model.timeline import WaitCause
 from hloscope.model.trial import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.model.vocabulary import Bound, CompileStage, Kind
@@ -280,7 +280,7 @@ def _attach_times(collective: Collective, priced: PricedCollectives, sums: Sums,
     if any(time is None for time in times):
         return collective
     exposed = [sums.waits[key] / sums.executions[key] for key in keys if sums.executions.get(key)]
-    return replace(
+    return change_collective(
         collective,
         time_us=sum(time.time_us for time in times if time is not None),
         exposed_us=sum(exposed) if len(exposed) == len(keys) else None,

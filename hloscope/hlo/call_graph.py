@@ -98,9 +98,12 @@ class HloGraph:
         return tuple(reversed(left))
 
     def _sites_of(self, computation: HloComputation) -> tuple[CallSite, ...]:
-        calling = (instruction for instruction in computation.calling if may_call(instruction.opcode))
-        self._calls[computation.name] = tuple(site for instruction in calling for site in find_call_sites(instruction))
-        return self._calls[computation.name]
+        sites: list[CallSite] = []
+        for instruction in computation.calling:
+            if may_call(instruction.opcode):
+                sites += find_call_sites(instruction)
+        found = self._calls[computation.name] = tuple(sites)
+        return found
 
 
 def find_call_graph(module: HloModule) -> HloGraph:
@@ -127,6 +130,9 @@ def may_call(opcode: str) -> bool:
 def find_call_sites(instruction: HloInstruction) -> list[CallSite]:
     """Returns the calls that one instruction makes, in the order of its attributes."""
     called = instruction.called
+    if len(called) == 1:  # such as a fusion, of which a program has very many
+        ((attribute, callee),) = called
+        return [CallSite(instruction, attribute, int(attribute == "false_computation"), callee)]
     attributes = [attribute for attribute, _ in called]
     return [
         CallSite(

@@ -199,6 +199,7 @@ class HloModule:
         self.truncated = columns.truncated
         self.frames = cache(columns.tables.frames)
         self.graph: Any = None
+        self._parameter_places: dict[int, list[int]] = {}
         self.computations = tuple(
             HloComputation(self, columns, row, is_entry=index == columns.entry)
             for index, row in enumerate(columns.computations)
@@ -402,15 +403,17 @@ class HloComputation:
         Raises:
             HloParseError: Their numbers are not 0, 1, 2, …, each once.
         """
-        columns = self._columns
-        indexes = [index for index, form in self.forms() if form.opcode == "parameter"]
-        numbers = {index: int(columns.argument(index) or 0) for index in indexes}
-        ordered = sorted(indexes, key=numbers.__getitem__)
-        for number, index in enumerate(ordered):
-            if numbers[index] != number:
-                what = f"parameter {number} of %{self.name} is missing, or another one has its number"
-                raise error_at(columns, columns.line_start(indexes[0]), what, None)
-        return tuple(map(self.instruction_at, ordered))
+        columns, structure, first = self._columns, self.module.structures[self.name], self._row.first
+        if structure not in self.module._parameter_places:
+            indexes = [index for index, form in self.forms() if form.opcode == "parameter"]
+            numbers = {index: int(columns.argument(index) or 0) for index in indexes}
+            ordered = sorted(indexes, key=numbers.__getitem__)
+            for number, index in enumerate(ordered):
+                if numbers[index] != number:
+                    what = f"parameter {number} of %{self.name} is missing, or another one has its number"
+                    raise error_at(columns, columns.line_start(indexes[0]), what, None)
+            self.module._parameter_places[structure] = [index - first for index in ordered]
+        return tuple([self.instruction_at(first + place) for place in self.module._parameter_places[structure]])
 
     @cached_property
     def _indexes(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache, lru_cache, partial
 from itertools import accumulate, compress, count, repeat
@@ -229,6 +230,19 @@ class RowEvent(NamedTuple):
     source: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words that occur all over a text.
+
+    Attributes:
+        forms: Opcode and shape of each opening.
+        calling_nothing: The runs of attributes without callees.
+    """
+
+    forms: dict[str, Form] = field(default_factory=dict)
+    calling_nothing: dict[str, Called] = field(default_factory=dict)
+
+
 class TextRows:
     """The rows of a part of a text below its preamble, which has `BLOCK` characters and ends with a line.
 
@@ -236,7 +250,7 @@ class TextRows:
         dialect: The dialect of the text.
         columns: The columns of the text.
         line: 1-based number of the first line.
-        forms: Opcode and shape of the words that were read before; those of this part are added.
+        vocabulary: The words that were read before; those of this part are added.
         in_computation: Whether the first line is inside a computation.
 
     Attributes:
@@ -249,7 +263,7 @@ class TextRows:
     """
 
     def __init__(
-        self, dialect: Dialect, columns: Columns, line: int, forms: dict[str, Form], *, in_computation: bool
+        self, dialect: Dialect, columns: Columns, line: int, vocabulary: Vocabulary, *, in_computation: bool
     ) -> None:
         self._columns, self._line = columns, line
         starts = columns.line_starts
@@ -259,9 +273,11 @@ class TextRows:
         self._names = [row[_NAME] for row in self._rows]
         self._in_computation = in_computation
         row = self._plain_rows()
-        known, called = _read_words(read_form, row.opening, forms), _read_words(read_called, row.attributes)
-        forms |= known
-        words: list[tuple[Mapping[str, object], Sequence[str]]] = [(known, row.opening), (called, row.attributes)]
+        forms = _read_words(read_form, row.opening, vocabulary.forms)
+        called = _read_words(read_called, row.attributes, vocabulary.calling_nothing)
+        vocabulary.forms.update(forms)
+        vocabulary.calling_nothing.update((word, callees) for word, callees in called.items() if not callees)
+        words: list[tuple[Mapping[str, object], Sequence[str]]] = [(forms, row.opening), (called, row.attributes)]
         words.append((_read_words(read_config, row.config), row.config))
         lists: dict[str, str] = {}
         if dialect.split is not None:
@@ -419,9 +435,9 @@ class Scanner:
         columns = self._columns
         columns.dialect = detect_dialect(columns.text, columns.line_starts[line - 1])
         self._between = columns.dialect.between
-        forms: dict[str, Form] = {}
+        vocabulary = Vocabulary()
         while line <= len(columns.line_starts):
-            rows = TextRows(columns.dialect, columns, line, forms, in_computation=self._scope is not None)
+            rows = TextRows(columns.dialect, columns, line, vocabulary, in_computation=self._scope is not None)
             self._add(rows)
             line = rows.end
         if self._scope is not None:
