@@ -32,7 +32,7 @@ from hloscope.hlo.records import (
     cut_attributes,
 )
 
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 """Characters of a text that are read at once: more take more memory, and longer, since they do not fit the cache."""
 
 
