@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hloscope.hlo.ir import HloComputation, HloInstruction, HloModule
 
@@ -53,14 +53,16 @@ class HloGraph:
         reachable: Computations reachable from ENTRY, each one after all of its callers; without ENTRY, those reachable
             from the outermost computations, which are all of them.
         prints_sources: Whether the text has source locations.
+        dependencies: What searches have found out about values, by value and the fusions around it.
     """
 
-    __slots__ = ("_callers", "_calls", "entry", "module", "prints_sources", "reachable")
+    __slots__ = ("_callers", "_calls", "dependencies", "entry", "module", "prints_sources", "reachable")
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
         self.entry = find_entry(module)
         self.prints_sources = module.mentions("stack_frame_id=") or module.mentions("source_file=")
+        self.dependencies: dict[tuple[Value, tuple[HloInstruction, ...]], Any] = {}
         self._calls: dict[str, tuple[CallSite, ...]] = {}
         self._callers: dict[str, list[CallSite]] = {}
         self.reachable: tuple[HloComputation, ...] = self._walk()
