@@ -22,7 +22,7 @@ from hloscope.analysis.model_parts import attach_parts
 from hloscope.analysis.spellings import CUSTOM_CALLS, explain_suspicion
 from hloscope.analysis.totals import compute_totals, sort_largest_first
 from hloscope.hlo import HloInstruction, HloModule, Sharding, pause_collector
-from hloscope.hlo.call_graph import HloGraph, find_entry
+from hloscope.hlo.call_graph import find_call_graph, find_entry
 from hloscope.model import Analysis, Collective, Collectives, Memory, Mesh, Unmodelled
 from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import CompileStage, Kind
@@ -80,7 +80,7 @@ def analyze_module(
     """
     mesh = read_mesh(module) if mesh is None else mesh
     layout = find_numbering(module.device_count, mesh, devices_per_slice=devices_per_slice, placement=placement)
-    graph = HloGraph(module)
+    graph = find_call_graph(module)
     found = find_collectives(graph, mesh, layout)
     whole = find_unpartitioned(module, mesh, one_slice=layout.one_slice)
     alone = None if whole or found.moves else find_one_device(module, mesh, one_slice=layout.one_slice)
@@ -117,7 +117,7 @@ def list_collectives(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collec
     """The collectives of a module with their channels, in text order."""
     mesh = read_mesh(module) if mesh is None else mesh
     layout = find_numbering(module.device_count, mesh)
-    found = find_collectives(HloGraph(module), mesh, layout)
+    found = find_collectives(find_call_graph(module), mesh, layout)
     in_order = sorted(found.moves, key=lambda move: move.collective.line)
     return tuple((move.collective, move.transfer.op.channel_id) for move in in_order)
 

@@ -241,9 +241,7 @@ def find_largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
         for computation, loops in _walk_computations(graph, graph.entry)
         for index, form in computation.forms()
         if form.opcode not in _NEVER_MAKE_ONE
-        and (
-            size := max(map(_count_bytes, (form.shape or computation.instruction_at(index).shape).leaves()), default=0)
-        )
+        and (size := (form.shape or computation.instruction_at(index).shape).largest_array_bytes)
     ]
     makers.sort()
     found: list[tuple[int, HloInstruction, _Path, Shape, Sharding | None, _Loops]] = []
@@ -254,7 +252,7 @@ def find_largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
         for path, shape, sharding in _iterate_leaves(instruction.shape, instruction.sharding):
             value = Value(instruction, path)
             if shape.byte_size and value not in outputs and find_memory_owner(graph, value) is None:
-                found.append((_count_bytes(shape), instruction, path, shape, sharding, loops))
+                found.append((shape.largest_array_bytes, instruction, path, shape, sharding, loops))
         found.sort(key=lambda entry: -entry[0])
     least = found[0][0] // _NEGLIGIBLE if found else 0
     return tuple(_make_intermediate(graph, *entry[1:]) for entry in found[:SHOWN] if (entry[3].byte_size or 0) >= least)
@@ -272,10 +270,6 @@ def _walk_computations(graph: HloGraph, entry: HloComputation) -> Iterator[tuple
                 seen.add(site.callee)
                 around = (*loops, site.caller.name) if site.attribute == "body" else loops
                 pending.append((graph.module.computation(site.callee), around))
-
-
-def _count_bytes(shape: Shape) -> int:
-    return shape.padded_byte_size or 0
 
 
 def _make_intermediate(

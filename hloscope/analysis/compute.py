@@ -112,34 +112,37 @@ def count_flops(instruction: HloInstruction) -> int | None:
     Source: `HloCostAnalysis::HandleDot` and `HandleConvolution` in xla/service/hlo_cost_analysis.cc: positions of the
         window that fall on padding or on holes of a dilated operand are not counted.
     """
-    operands = instruction.operands
-    if len(operands) < 2:
+    shapes = (instruction.shape, *(operand.shape for operand in instruction.operands))
+    said = tuple(instruction.attributes.get(key, "") for key in _SAYING_FLOPS)
+    return _count_flops(instruction.opcode, tuple(shape.dimensions for shape in shapes), said)
+
+
+_SAYING_FLOPS = ("lhs_contracting_dims", "lhs_ragged_dims", "dim_labels", "window")
+
+
+@lru_cache(maxsize=1024)
+def _count_flops(opcode: str, sizes: tuple[tuple[int, ...], ...], said: tuple[str, ...]) -> int | None:
+    """FLOPs from the dimensions of result and operands, and from the attributes; the layers of a model repeat them."""
+    if len(sizes) < 3:
         return None
-    left, right = operands[0].shape.dimensions, operands[1].shape.dimensions
-    result = instruction.shape.dimensions
-    if instruction.opcode == "dot" or instruction.opcode in _OTHER_MATMULS:
-        contracted = parse_integers(instruction.attributes.get("lhs_contracting_dims", ""))
+    (result, left, right), (contracting, ragged, dim_labels, window) = sizes[:3], said
+    if opcode == "dot" or opcode in _OTHER_MATMULS:
+        contracted = parse_integers(contracting)
         if not all(axis < len(left) for axis in contracted):
             return None
-        if instruction.opcode != "dot" and (not contracted or len(operands) < _OPERANDS[instruction.opcode]):
+        if opcode != "dot" and (not contracted or len(sizes) <= _OPERANDS[opcode]):
             return None
-        return 2 * prod(result[_count_groups(instruction, contracted) :]) * prod(left[axis] for axis in contracted)
-    if instruction.opcode != "convolution":
-        return None
-    labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
+        # the leading axis of a result may number groups, each of which contracts its own part of the array
+        groups = 1 if opcode == "ragged-dot" and {*parse_integers(ragged)} & {*contracted} else 0
+        return 2 * prod(result[groups:]) * prod(left[axis] for axis in contracted)
+    labels = _LABELS.fullmatch(dim_labels) if opcode == "convolution" else None
     if labels is None or [len(part) for part in labels.groups()] != [len(left), len(right), len(result)]:
         return None
-    return _count_convolution_flops(labels.groups(), (left, right, result), instruction.attributes)
+    return _count_convolution_flops(labels.groups(), (left, right, result), window)
 
 
 _OPERANDS = {"ragged-dot": 3, "scaled-dot": 4}
 """Both factors, and the sizes of the groups or the scales."""
-
-
-def _count_groups(instruction: HloInstruction, contracted: Sequence[int]) -> int:
-    """The number of leading axes of a result that number groups, each of which contracts its own part of the array."""
-    ragged = parse_integers(instruction.attributes.get("lhs_ragged_dims", ""))
-    return 1 if instruction.opcode == "ragged-dot" and {*ragged} & {*contracted} else 0
 
 
 def parse_integers(text: str) -> tuple[int, ...]:
@@ -147,11 +150,9 @@ def parse_integers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
-def _count_convolution_flops(
-    labels: Sequence[str], shapes: Sequence[Sequence[int]], attributes: Mapping[str, str]
-) -> int | None:
+def _count_convolution_flops(labels: Sequence[str], shapes: Sequence[Sequence[int]], window_text: str) -> int | None:
     left, right, result = (dict(zip(names, sizes, strict=True)) for names, sizes in zip(labels, shapes, strict=True))
-    window = dict(_WINDOW_ITEM.findall(attributes.get("window", "")))
+    window = dict(_WINDOW_ITEM.findall(window_text))
     count = result.get("b", 1) * result.get("f", 1) * right.get("i", 1)
     for position, axis in enumerate(sorted(name for name in result if name.isdigit())):
         along = _parse_window_axis(window, position)

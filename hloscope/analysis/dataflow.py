@@ -196,26 +196,36 @@ def _find_dependencies(graph: HloGraph, value: Value, frames: Frames = ()) -> It
     """
     pending = [(value, frames)]
     seen = set()
+    known = graph.dependencies  # the searches of one program meet the same values
     while pending:
-        maker = find_maker(graph, *pending.pop())
+        place = pending.pop()
+        if place not in known:
+            maker = find_maker(graph, *place)
+            known[place] = maker, _find_next_dependencies(graph, maker)
+        maker, following = known[place]
         if maker in seen:
             continue
         seen.add(maker)
         if len(seen) > _MOST_LOOKED_AT:
             yield DependencyKind.UNKNOWN
             return
-        opcode, operands = maker.value.instruction.opcode, maker.value.instruction.operands
-        before = step_outside(graph, maker.value) if opcode in ("parameter", "while") and not maker.frames else None
-        if isinstance(before, Value):
-            pending.append((before, ()))
-        elif before is not None:
-            yield before
-        elif opcode in _CONSTANTS or opcode in _DEVICE_NUMBERS:
-            yield DependencyKind.CONSTANT if opcode in _CONSTANTS else DependencyKind.DEVICE
-        elif opcode in _NOT_FOLLOWED or not operands:
-            yield DependencyKind.UNKNOWN
+        if isinstance(following, list):
+            pending.extend(following)
         else:
-            pending.extend((Value(operand), maker.frames) for operand in operands)
+            yield following
+
+
+def _find_next_dependencies(graph: HloGraph, maker: Maker) -> Dependency | list[tuple[Value, Frames]]:
+    """The values that a value is computed from, or what it depends on if that ends there."""
+    opcode, operands = maker.value.instruction.opcode, maker.value.instruction.operands
+    before = step_outside(graph, maker.value) if opcode in ("parameter", "while") and not maker.frames else None
+    if before is not None:
+        return [(before, ())] if isinstance(before, Value) else before
+    if opcode in _CONSTANTS or opcode in _DEVICE_NUMBERS:
+        return DependencyKind.CONSTANT if opcode in _CONSTANTS else DependencyKind.DEVICE
+    if opcode in _NOT_FOLLOWED or not operands:
+        return DependencyKind.UNKNOWN
+    return [(Value(operand), maker.frames) for operand in operands]
 
 
 def is_of_device(graph: HloGraph, value: Value, frames: Frames = ()) -> bool | None:

@@ -11,7 +11,7 @@ from hloscope.analysis.dataflow import find_consumers, find_maker, find_shape
 from hloscope.analysis.provenance import find_provenance
 from hloscope.base.results import group_by
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.hlo.call_graph import HloGraph, Value
+from hloscope.hlo.call_graph import Value, find_call_graph
 from hloscope.model import Collective, make_shapes
 from hloscope.model.analysis import BufferRole, MemoryPeak, PeakBuffer
 from hloscope.model.capture import HbmPeak, LiveBuffer
@@ -41,7 +41,7 @@ class _PeakReader:
 
     def __init__(self, peak: HbmPeak, module: HloModule, collectives: Iterable[Collective]) -> None:
         self._peak = peak
-        self._graph = HloGraph(module)
+        self._graph = find_call_graph(module)
         self._gathers = {collective.name for collective in collectives if collective.kind is Kind.ALL_GATHER}
         wanted = {name for buffer in peak.buffers for name, _ in buffer.values} | {peak.at}
         self._instructions = module.named(wanted)

@@ -29,6 +29,7 @@ from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.hlo.records import UNBOUNDED
 from hloscope.model import Analysis, Collective, Collectives, ModelPart, MovedValue, Phase, Role
+from hloscope.model.collectives import change_collective
 
 # ---- paths to places in a model: pytree paths of arguments, and the name stacks that JAX gives operations
 #
@@ -246,7 +247,7 @@ def attach_modules(
             layers=tuple(sorted(layers)),
             line=find_users_frame(collective.source, helping),
         )
-        named.append(replace(collective, part=whole))
+        named.append(change_collective(collective, part=whole))
     return tuple(named)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -139,6 +139,8 @@ class Traffic:
     def __init__(self, graph: HloGraph) -> None:
         self._graph = graph
         self._sizes: dict[int, tuple[Shape, Moved]] = {}
+        self._inside_alike: dict[tuple[int, ...], Moved] = {}
+        self._rows_alike: dict[int, int] = {}
 
     def of(self, instruction: HloInstruction) -> Moved:
         """Operands and results; for slices, gathers, updates and scatters only the part that they touch."""
@@ -157,7 +159,13 @@ class Traffic:
 
         Source: `HloCostAnalysis::FusionParameterReadBytes` in xla/service/hlo_cost_analysis.cc.
         """
-        return self._inside(instruction) if instruction.opcode == "fusion" else self.of(instruction)
+        if instruction.opcode != "fusion":
+            return self.of(instruction)
+        callee = self._graph.module.structures[instruction.called[0][1]]
+        alike = callee, *(id(operand.shape) for operand in instruction.operands)  # the module keeps its shapes
+        if alike not in self._inside_alike:
+            self._inside_alike[alike] = self._inside(instruction)
+        return self._inside_alike[alike]
 
     def _inside(self, fusion: HloInstruction) -> Moved:
         computation = self._graph.module.computation(fusion.called[0][1])
@@ -183,11 +191,15 @@ class Traffic:
 
         An example is the update of one layer of `f32[512,16,7168]{2,1,0:T(8,128)}` by `f32[512,1,7168]`.
         """
-        if instruction.opcode == "fusion":
+        if instruction.opcode != "fusion":
+            return self._single_rows_of((instruction,))
+        alike = self._graph.module.structures[instruction.called[0][1]]
+        if alike not in self._rows_alike:
             root = self._graph.module.computation(instruction.called[0][1]).root
-            values = root.operands if root.opcode == "tuple" else (root,)
-        else:
-            values = (instruction,)
+            self._rows_alike[alike] = self._single_rows_of(root.operands if root.opcode == "tuple" else (root,))
+        return self._rows_alike[alike]
+
+    def _single_rows_of(self, values: Iterable[HloInstruction]) -> int:
         return sum(self._size(value.operands[1]) for value in values if _writes_single_rows(value))
 
     def turns(self, instruction: HloInstruction) -> bool:
@@ -373,6 +385,9 @@ _HOST = "host"
 """XLA's name for the thread that runs on the host."""
 
 
+_PREFETCHES = "cross_program_prefetch_index"
+"""The attribute of a copy that the previous step issues."""
+
 FREE_OPERATION = OperationTime(time_us=0.0, basis=TimeBasis.FREE)
 _NO_WORK = Work()
 
@@ -398,11 +413,14 @@ class Operations:
     estimates: Estimates | None = None
     _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
     _estimated: dict[tuple[str, str], int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _copies: dict[object, OperationTime] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
     _has_single_cores: bool = field(init=False, repr=False, compare=False)
+    _prefetches: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_has_single_cores", self.graph.module.mentions(MEGACORE_MARK))
+        object.__setattr__(self, "_prefetches", self.graph.module.mentions(_PREFETCHES))
         self._work.update(count_fused_work(self.graph, self._narrow_passes))
         object.__setattr__(self, "_traffic", Traffic(self.graph))
 
@@ -484,6 +502,10 @@ class Operations:
             least_bf16_flops=sum(cost.least_bf16_flops for cost in all_costs),
         )
 
+    def is_prefetch(self, copy: HloInstruction) -> bool:
+        """Returns whether the previous step issues a copy."""
+        return self._prefetches and _PREFETCHES in copy.attributes
+
     def find_copy(self, instruction: HloInstruction) -> str | None:
         """The opcode of the copy that an instruction starts within a device's memory, or from or to the host.
 
@@ -501,15 +523,22 @@ class Operations:
 
     def copy_time(self, instruction: HloInstruction) -> OperationTime:
         """The time of an asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
-        leaves, copy = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions], self.find_copy(instruction)
-        is_whole = copy == "copy"
+        copy = self.find_copy(instruction)
+        source = instruction.operand(1 if copy == "dynamic-update-slice" else 0)
+        new, old = instruction.shape, None if source is None else source.shape
+        alike = copy, id(new), id(old)  # the module keeps its shapes
+        if alike not in self._copies:
+            self._copies[alike] = self._copied(copy, new, old)
+        return self._copies[alike]
+
+    def _copied(self, copy: str | None, shape: Shape, old: Shape | None) -> OperationTime:
+        leaves, is_whole = [leaf for leaf in shape.leaves() if leaf.dimensions], copy == "copy"
         sizes = [sum(self._traffic.of_shape(leaf)) for leaf in leaves]
         moved = (max if is_whole else min)(sizes, default=0)
         is_over_host = any(memory_space(leaf) == HOST for leaf in leaves)
-        old = instruction.operand(1 if copy == "dynamic-update-slice" else 0)
         new = leaves[0 if is_whole else -1] if leaves else None
         hbm = Moved(
-            read_bytes=moved if old is not None and self._is_in_hbm(old.shape) else 0,
+            read_bytes=moved if old is not None and self._is_in_hbm(old) else 0,
             written_bytes=moved if new is not None and self._is_in_hbm(new) else 0,
         )
         return OperationTime(

@@ -21,10 +21,10 @@ from hloscope.cost.operations import Operations, Work, count_fused_work, count_w
 from hloscope.cost.records import PricedCollectives, Sums, TimeBasis
 from hloscope.cost.walk import Walk
 from hloscope.hlo import HloInstruction, HloModule, pause_collector
-from hloscope.hlo.call_graph import HloGraph, reach_all
+from hloscope.hlo.call_graph import HloGraph, find_call_graph, reach_all
 from hloscope.model import Analysis, Collective, Collectives
 from hloscope.model.capture import Capture
-from hloscope.model.collectives import Overlap, Relation
+from hloscope.model.collectives import Overlap, Relation, change_collective
 from hloscope.model.timeline import WaitCause
 from hloscope.model.trial import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.model.vocabulary import Bound, CompileStage, Kind
@@ -232,7 +232,7 @@ def make_walk(
         kernel_costs: As for `price_module`.
     """
     assert chosen.chip is not None, "only TPU slices are priced"
-    graph, constants = HloGraph(module), find_constants(chosen.chip)
+    graph, constants = find_call_graph(module), find_constants(chosen.chip)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
     device_of, notes = map_partitions_to_devices(analysis.mesh, chosen, count_partitions(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
@@ -292,7 +292,7 @@ def _attach_times(collective: Collective, priced: PricedCollectives, sums: Sums,
     if any(time is None for time in times):
         return collective
     exposed = [sums.waits[key] / sums.executions[key] for key in keys if sums.executions.get(key)]
-    return replace(
+    return change_collective(
         collective,
         time_us=sum(time.time_us for time in times if time is not None),
         exposed_us=sum(exposed) if len(exposed) == len(keys) else None,
@@ -594,7 +594,7 @@ def _compute_peak_per_cycle(chip: Chip) -> float:
 
 def _find_density(module: HloModule) -> float:
     """FLOPs per cycle of the densest matmul that memory does not slow down; 0 without one."""
-    graph = HloGraph(module)
+    graph = find_call_graph(module)
     inside = count_fused_work(graph, _NARROW)
     return max(_iterate_densities(module, inside), default=0.0)
 

@@ -18,7 +18,7 @@ from hloscope.cost.predictions import Prediction, predict_step
 from hloscope.cost.records import CollectiveKey
 from hloscope.cost.walk import ends_chain, find_scheduled_computations
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
-from hloscope.hlo.call_graph import HloGraph, find_call_sites, may_call
+from hloscope.hlo.call_graph import HloGraph, find_call_graph, find_call_sites, may_call
 from hloscope.model import Analysis, Collective
 from hloscope.model.capture import Capture
 from hloscope.model.program_graph import EdgeKind, GraphEdge, GraphNode, ProgramGraph
@@ -182,7 +182,7 @@ def build_program_graph(program: Capture, module: HloModule, found: Analysis, wa
     Raises:
         NotationError: There is no such computation or instruction.
     """
-    computations = _select_computations(HloGraph(module), wanted)
+    computations = _select_computations(find_call_graph(module), wanted)
     part = "the whole step" if wanted.computation is None else f"computation {computations[0].name}"
     edges = tuple(edge for computation in computations for edge in _make_edges(module, computation, computations))
     instructions = [instruction for computation in computations for instruction in computation.instructions]

@@ -480,7 +480,7 @@ class ComputationWalk:
         """
         copy = self._operations.copy_time(instruction)
         self._note_unknown(copy, f"{instruction.opcode} between host and device")
-        is_prefetch = "cross_program_prefetch_index" in instruction.attributes
+        is_prefetch = self._operations.is_prefetch(instruction)
         unit = find_copy_unit(copy)
         self._sums.hbm_bytes += copy.hbm_bytes
         if not is_prefetch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hloscope.hlo.ir import HloComputation, HloInstruction, HloModule
 
@@ -53,14 +53,16 @@ class HloGraph:
         reachable: Computations reachable from ENTRY, each one after all of its callers; without ENTRY, those reachable
             from the outermost computations, which are all of them.
         prints_sources: Whether the text has source locations.
+        dependencies: What searches have found out about values, by value and the fusions around it.
     """
 
-    __slots__ = ("_callers", "_calls", "entry", "module", "prints_sources", "reachable")
+    __slots__ = ("_callers", "_calls", "dependencies", "entry", "module", "prints_sources", "reachable")
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
         self.entry = find_entry(module)
         self.prints_sources = module.mentions("stack_frame_id=") or module.mentions("source_file=")
+        self.dependencies: dict[tuple[Value, tuple[HloInstruction, ...]], Any] = {}
         self._calls: dict[str, tuple[CallSite, ...]] = {}
         self._callers: dict[str, list[CallSite]] = {}
         self.reachable: tuple[HloComputation, ...] = self._walk()
@@ -98,9 +100,20 @@ class HloGraph:
         return tuple(reversed(left))
 
     def _sites_of(self, computation: HloComputation) -> tuple[CallSite, ...]:
-        calling = (instruction for instruction in computation.calling if may_call(instruction.opcode))
-        self._calls[computation.name] = tuple(site for instruction in calling for site in find_call_sites(instruction))
-        return self._calls[computation.name]
+        sites: list[CallSite] = []
+        for instruction in computation.calling:
+            if may_call(instruction.opcode):
+                sites += find_call_sites(instruction)
+        found = self._calls[computation.name] = tuple(sites)
+        return found
+
+
+def find_call_graph(module: HloModule) -> HloGraph:
+    """Returns the call graph of a module, which is made once for all stages of an analysis."""
+    if module.graph is None:
+        module.graph = HloGraph(module)
+    found: HloGraph = module.graph
+    return found
 
 
 def find_entry(module: HloModule) -> HloComputation | None:
@@ -119,6 +132,9 @@ def may_call(opcode: str) -> bool:
 def find_call_sites(instruction: HloInstruction) -> list[CallSite]:
     """Returns the calls that one instruction makes, in the order of its attributes."""
     called = instruction.called
+    if len(called) == 1:  # such as a fusion, of which a program has very many
+        ((attribute, callee),) = called
+        return [CallSite(instruction, attribute, int(attribute == "false_computation"), callee)]
     attributes = [attribute for attribute, _ in called]
     return [
         CallSite(

@@ -5,7 +5,6 @@ An instruction's attributes stay in the text and are cut out of its line on dema
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,9 @@ from hloscope.hlo.records import (
     TextSpan,
     cut_attributes,
 )
+
+BLOCK = 1 << 17
+"""Characters of a text that are read at once: more take more memory, and longer, since they do not fit the cache."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,11 +106,11 @@ class Columns:
         self.tables = FrameTables()
         self.names: list[str] = []
         self.forms: list[Form] = []
-        self.lines = array("q")
+        self.lines = array("i")
         self.parsed: dict[int, OddLine] = {}
         self.dialect: Dialect | None = None
-        self.operand_starts = array("q", [0])
-        self.operands = array("q")
+        self.operand_starts = array("i", [0])
+        self.operands = array("i")
         self.inferred: dict[int, Shape] = {}
         self.called: dict[int, tuple[tuple[str, str], ...]] = {}
         self.computations: list[ComputationRow] = []
@@ -134,12 +136,20 @@ class Columns:
     @cached_property
     def _uses(self) -> tuple[array[int], array[int], array[int]]:
         """The inverse of the operand columns: the start of each instruction's uses, the users and the positions."""
-        operands = numpy.array(self.operands, dtype=numpy.int64)
+        operands = numpy.array(self.operands)
         users = numpy.repeat(numpy.arange(len(self.names)), numpy.diff(numpy.array(self.operand_starts)))
         counts = numpy.bincount(operands, minlength=len(self.names))
         starts = numpy.concatenate([[0], numpy.cumsum(counts)])
         slots = numpy.argsort(operands, kind="stable")
         return _convert_to_array(starts), _convert_to_array(users[slots]), _convert_to_array(slots)
+
+    @cached_property
+    def relative_operands(self) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+        """The number of operands of each instruction, and the operands, each relative to its computation's first."""
+        counts = numpy.diff(numpy.array(self.operand_starts))
+        sizes = [row.end - row.first for row in self.computations]
+        firsts = numpy.repeat([row.first for row in self.computations], sizes)
+        return counts, numpy.array(self.operands) - numpy.repeat(firsts, counts)
 
     def attributes(self, index: int) -> Mapping[str, str]:
         """Raw value text by key, in printed order."""
@@ -179,12 +189,17 @@ class Columns:
     @cached_property
     def line_starts(self) -> array[int]:
         """Offset of each line."""
-        return array("q", (0, *(match.end() for match in re.finditer("\n", self.text))))
+        found = array("q", [0])
+        for start in range(0, len(self.text), BLOCK):
+            part = self.text[start : start + BLOCK].encode("latin-1", "replace")  # one byte for each character
+            ends = numpy.flatnonzero(numpy.frombuffer(part, dtype=numpy.uint8) == ord("\n"))
+            found.extend(_convert_to_array(ends + (start + 1), "q"))
+        return found
 
 
-def _convert_to_array(numbers: numpy.ndarray[Any, Any]) -> array[int]:
+def _convert_to_array(numbers: numpy.ndarray[Any, Any], kind: str = "i") -> array[int]:
     """The same numbers as an array, which is faster than NumPy for single items."""
-    return array("q", numbers.astype(numpy.int64).tobytes())
+    return array(kind, numbers.astype(kind).tobytes())
 
 
 class StackFrame(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -188,6 +189,7 @@ class HloModule:
         truncated: Whether the text is cut off. Anything after its last complete computation is missing, perhaps
         including `ENTRY`; then every total over the module is a lower bound.
         frames: The source frames of an instruction's `stack_frame_id`, innermost first; empty if the id is unknown.
+        graph: The call graph that `find_call_graph` made; None before that.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -196,6 +198,8 @@ class HloModule:
         self.header: Mapping[str, str] = MappingProxyType(columns.header)
         self.truncated = columns.truncated
         self.frames = cache(columns.tables.frames)
+        self.graph: Any = None
+        self._parameter_places: dict[int, list[int]] = {}
         self.computations = tuple(
             HloComputation(self, columns, row, is_entry=index == columns.entry)
             for index, row in enumerate(columns.computations)
@@ -285,11 +289,41 @@ class HloModule:
         return [row.first for row in self._columns.computations]
 
     @cached_property
-    def _by_opcode(self) -> dict[str, list[int]]:
+    def _by_opcode(self) -> dict[str, array[int]]:
         """The instructions of each opcode, in text order."""
-        found = defaultdict[str, list[int]](list)
+        found = defaultdict[str, "array[int]"](lambda: array("i"))
         for index, form in enumerate(self._columns.forms):
             found[form.opcode].append(index)
+        return found
+
+    @cached_property
+    def structures(self) -> Mapping[str, int]:
+        """A number for each computation, by name: those that differ only in names, literals and attributes share one.
+
+        The layers of a model repeat their fusions. Shapes that the text omits may depend on attributes, so that a
+        computation with such shapes is like no other.
+        """
+        columns = self._columns
+        counts, operands = columns.relative_operands
+        complete = all(form.shape for form in set(columns.forms))
+        found: dict[str, int] = {}
+        numbers: dict[tuple[object, ...], int] = {}
+        for row in columns.computations:
+            first, forms = row.first, columns.forms[row.first : row.end]
+            calls = [
+                (index - first, attribute, found.get(name, name))
+                for index in self._calling.get(first, ())
+                for attribute, name in columns.called[index]
+            ]
+            key = (
+                row.root - first if complete or all(form.shape for form in forms) else row.name,
+                *forms,
+                *[columns.argument(index) for index, form in enumerate(forms, first) if form.opcode == "parameter"],
+                counts[first : row.end].tobytes(),
+                operands[columns.operand_starts[first] : columns.operand_starts[row.end]].tobytes(),
+                *calls,
+            )
+            found[row.name] = numbers.setdefault(key, len(numbers))
         return found
 
     @cached_property
@@ -329,10 +363,14 @@ class HloComputation:
         self.line = row.line + columns.lines_before
         self.is_entry = is_entry
         self.execution_thread = row.execution_thread
-        self._made: dict[int, HloInstruction] = {}
 
     def __repr__(self) -> str:
         return f"<HloComputation %{self.name}: {self._row.end - self._row.first} instructions>"
+
+    @cached_property
+    def instruction_at(self) -> Callable[[int], HloInstruction]:
+        """The instruction in a row of the module's columns, which must be in this computation."""
+        return _Instructions(self).__getitem__
 
     @cached_property
     def instructions(self) -> tuple[HloInstruction, ...]:
@@ -353,13 +391,6 @@ class HloComputation:
         """The instructions that name other computations, in text order."""
         return tuple(map(self.instruction_at, self.module._calling.get(self._row.first, ())))
 
-    def instruction_at(self, index: int) -> HloInstruction:
-        """The instruction in row `index` of the module's columns, which must be in this computation."""
-        made = self._made.get(index)
-        if made is None:
-            made = self._made[index] = HloInstruction(self, index)
-        return made
-
     @property
     def root(self) -> HloInstruction:
         """The instruction whose value the computation returns."""
@@ -372,15 +403,17 @@ class HloComputation:
         Raises:
             HloParseError: Their numbers are not 0, 1, 2, …, each once.
         """
-        columns = self._columns
-        indexes = [index for index, form in self.forms() if form.opcode == "parameter"]
-        numbers = {index: int(columns.argument(index) or 0) for index in indexes}
-        ordered = sorted(indexes, key=numbers.__getitem__)
-        for number, index in enumerate(ordered):
-            if numbers[index] != number:
-                what = f"parameter {number} of %{self.name} is missing, or another one has its number"
-                raise error_at(columns, columns.line_start(indexes[0]), what, None)
-        return tuple(map(self.instruction_at, ordered))
+        columns, structure, first = self._columns, self.module.structures[self.name], self._row.first
+        if structure not in self.module._parameter_places:
+            indexes = [index for index, form in self.forms() if form.opcode == "parameter"]
+            numbers = {index: int(columns.argument(index) or 0) for index in indexes}
+            ordered = sorted(indexes, key=numbers.__getitem__)
+            for number, index in enumerate(ordered):
+                if numbers[index] != number:
+                    what = f"parameter {number} of %{self.name} is missing, or another one has its number"
+                    raise error_at(columns, columns.line_start(indexes[0]), what, None)
+            self.module._parameter_places[structure] = [index - first for index in ordered]
+        return tuple([self.instruction_at(first + place) for place in self.module._parameter_places[structure]])
 
     @cached_property
     def _indexes(self) -> dict[str, int]:
@@ -396,19 +429,35 @@ class HloComputation:
         return self.instruction_at(self._indexes[name])
 
 
+class _Instructions(dict[int, "HloInstruction"]):
+    """The instructions of a computation, by row; each is made when it is first asked for."""
+
+    __slots__ = ("_computation",)
+
+    def __init__(self, computation: HloComputation) -> None:
+        super().__init__()
+        self._computation = computation
+
+    def __missing__(self, index: int) -> HloInstruction:
+        made = self[index] = HloInstruction(self._computation, index)
+        return made
+
+
 class HloInstruction:
     """One instruction, whose attributes are read from the text on demand.
 
     Attributes:
         computation: The computation it belongs to.
+        opcode: The opcode, as printed.
     """
 
-    __slots__ = ("_attributes", "_columns", "_index", "_metadata", "computation")
+    __slots__ = ("_attributes", "_columns", "_index", "_metadata", "computation", "opcode")
 
     def __init__(self, computation: HloComputation, index: int) -> None:
         self.computation = computation
         self._columns = computation._columns
         self._index = index
+        self.opcode = self._columns.forms[index].opcode
         self._attributes: Mapping[str, str] | None = None
         self._metadata: Mapping[str, str] | None = None
 
@@ -419,11 +468,6 @@ class HloInstruction:
     def name(self) -> str:
         """The name, without `%`. Names with `#` are of instructions that the text only implies, such as `%t#0`."""
         return self._columns.names[self._index]
-
-    @property
-    def opcode(self) -> str:
-        """The opcode, as printed."""
-        return self._columns.forms[self._index].opcode
 
     @property
     def shape(self) -> Shape:

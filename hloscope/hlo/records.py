@@ -136,6 +136,11 @@ class Shape:
         bits = self.layout.element_size_in_bits
         return -(-bits * count // 8) if bits else count_array_bytes(self.element_type, count)
 
+    @cached_property
+    def largest_array_bytes(self) -> int:
+        """Bytes of the largest leaf in memory with its tiles; unknown ones count as none."""
+        return max((leaf.padded_byte_size or 0 for leaf in self.leaves()), default=0)
+
     def leaves(self) -> Iterator[Shape]:
         """The arrays, tokens and buffers of a tuple in order; the shape itself if it is not a tuple."""
         if not self.is_tuple:

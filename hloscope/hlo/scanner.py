@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache, lru_cache, partial
 from itertools import accumulate, compress, count, repeat
 from operator import add
+from sys import intern
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy
 
-from hloscope.hlo.columns import Builder, Columns, Form, Scope
+from hloscope.hlo.columns import BLOCK, Builder, Columns, Form, Scope
 from hloscope.hlo.grammar import load_language
 from hloscope.hlo.lalr import RESERVED, is_known_opcode
 from hloscope.hlo.records import (
@@ -56,9 +59,11 @@ Called = tuple[tuple[str, str], ...]
 _Meaning = TypeVar("_Meaning")
 
 
-def _read_words(read: Callable[[str], _Meaning | None], words: Iterable[str]) -> dict[str, _Meaning]:
+def _read_words(
+    read: Callable[[str], _Meaning | None], words: Iterable[str], known: Mapping[str, _Meaning] = MappingProxyType({})
+) -> dict[str, _Meaning]:
     """The meanings of words; those in an unusual form are left out, and lines with one are parsed separately."""
-    found = {word: read(word) for word in set(words)}
+    found = {word: known[word] if word in known else read(word) for word in set(words)}
     return {word: meaning for word, meaning in found.items() if meaning is not None}
 
 
@@ -151,10 +156,10 @@ def _find_called(text: str, calling: frozenset[str]) -> Called:
     return _list_callees(tuple(_make_callee_finder(calling)(text)))
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 8)
 def _list_callees(values: tuple[tuple[str, str], ...]) -> Called:
-    """Each callee separately; one tuple is shared by all instructions that call the same."""
-    return tuple((key, name) for key, value in values for name in _names_in(value))
+    """Each callee separately; one tuple is shared by the instructions that call the same reducer."""
+    return tuple((intern(key), name) for key, value in values for name in _names_in(value))
 
 
 @cache
@@ -225,15 +230,31 @@ class RowEvent(NamedTuple):
     source: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words that occur all over a text.
+
+    Attributes:
+        forms: Opcode and shape of each opening.
+        calling_nothing: The runs of attributes without callees.
+    """
+
+    forms: dict[str, Form] = field(default_factory=dict)
+    calling_nothing: dict[str, Called] = field(default_factory=dict)
+
+
 class TextRows:
-    """The rows of a text below its preamble.
+    """The rows of a part of a text below its preamble, which has `BLOCK` characters and ends with a line.
 
     Args:
         dialect: The dialect of the text.
         columns: The columns of the text.
         line: 1-based number of the first line.
+        vocabulary: The words that were read before; those of this part are added.
+        in_computation: Whether the first line is inside a computation.
 
     Attributes:
+        end: The line after the last one.
         row: The columns of the plain rows: those of usual instructions.
         forms: Opcode and shape of each of them.
         called: The callees of each of them.
@@ -241,13 +262,21 @@ class TextRows:
         events: The events between them.
     """
 
-    def __init__(self, dialect: Dialect, columns: Columns, line: int) -> None:
+    def __init__(
+        self, dialect: Dialect, columns: Columns, line: int, vocabulary: Vocabulary, *, in_computation: bool
+    ) -> None:
         self._columns, self._line = columns, line
-        self._rows: list[tuple[str, ...]] = dialect.pattern.findall(columns.text, columns.line_starts[line - 1])
+        starts = columns.line_starts
+        self.end = bisect_right(starts, starts[line - 1] + BLOCK) + 1
+        stop = starts[self.end - 1] - 1 if self.end <= len(starts) else len(columns.text)
+        self._rows: list[tuple[str, ...]] = dialect.pattern.findall(columns.text, starts[line - 1], stop)
         self._names = [row[_NAME] for row in self._rows]
-        self._in_computation = False
+        self._in_computation = in_computation
         row = self._plain_rows()
-        forms, called = _read_words(read_form, row.opening), _read_words(read_called, row.attributes)
+        forms = _read_words(read_form, row.opening, vocabulary.forms)
+        called = _read_words(read_called, row.attributes, vocabulary.calling_nothing)
+        vocabulary.forms.update(forms)
+        vocabulary.calling_nothing.update((word, callees) for word, callees in called.items() if not callees)
         words: list[tuple[Mapping[str, object], Sequence[str]]] = [(forms, row.opening), (called, row.attributes)]
         words.append((_read_words(read_config, row.config), row.config))
         lists: dict[str, str] = {}
@@ -305,6 +334,7 @@ class TextRows:
                 event = self._event(stripped, number, number - removed)
                 events.append(event)
                 next_row = number + event.lines
+                self.end = max(self.end, event.line + event.lines)
                 removed += self._swallow(number + 1, next_row) if event.lines > 1 else 0
                 if event.does is EventKind.FAILS:
                     break
@@ -313,7 +343,7 @@ class TextRows:
 
     def _swallow(self, start: int, end: int) -> int:
         """Removes rows from the plain ones; returns their number."""
-        taken = [number for number in range(start, end) if self._names[number]]
+        taken = [number for number in range(start, min(end, len(self._names))) if self._names[number]]
         for number in taken:
             self._names[number] = ""
         return len(taken)
@@ -343,7 +373,7 @@ class TextRows:
         Raises:
             ReadError: The line does not begin as it should, or takes too many lines.
         """
-        for taken in range(1, min(MOST_LINES, len(self._rows) - number) + 1):
+        for taken in range(1, min(MOST_LINES, len(self._columns.line_starts) - self._line - number + 1) + 1):
             try:
                 return read(source), source, taken
             except ReadError as error:
@@ -405,7 +435,11 @@ class Scanner:
         columns = self._columns
         columns.dialect = detect_dialect(columns.text, columns.line_starts[line - 1])
         self._between = columns.dialect.between
-        self._add(TextRows(columns.dialect, columns, line))
+        vocabulary = Vocabulary()
+        while line <= len(columns.line_starts):
+            rows = TextRows(columns.dialect, columns, line, vocabulary, in_computation=self._scope is not None)
+            self._add(rows)
+            line = rows.end
         if self._scope is not None:
             raise FallbackToGrammar(self._scope.line - 1, is_cut_off=True)
 
@@ -572,8 +606,8 @@ class Preamble:
 
 def _find_first_early_use(columns: Columns, end: int) -> int:
     """The first instruction that uses a later one as an operand; `end` if none does."""
-    starts = numpy.frombuffer(columns.operand_starts, dtype=numpy.int64)[: end + 1]
-    operands = numpy.array(columns.operands[: starts[-1]], dtype=numpy.int64)
+    starts = numpy.array(columns.operand_starts)[: end + 1]
+    operands = numpy.array(columns.operands[: starts[-1]])
     users = numpy.repeat(numpy.arange(end), numpy.diff(starts))
     early = users[operands >= users]
     return int(early[0]) if len(early) else end

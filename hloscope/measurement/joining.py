@@ -14,7 +14,7 @@ from hloscope.base.results import group_by
 from hloscope.base.units import sum_known
 from hloscope.cost.predictions import WITHIN_DEVICE, PredictedOperation, Prediction
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.hlo.call_graph import HloGraph
+from hloscope.hlo.call_graph import HloGraph, find_call_graph
 from hloscope.measurement.model import (
     MeasuredAxis,
     MeasuredOperation,
@@ -236,7 +236,7 @@ class JoinedProgram:
     @cached_property
     def graph(self) -> HloGraph:
         """The module's graph."""
-        return HloGraph(self.module)
+        return find_call_graph(self.module)
 
     @cached_property
     def matched(self) -> Mapping[str, HloInstruction]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache, reduce
-from operator import add
+from operator import add, attrgetter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, SupportsIndex, overload
 
@@ -335,6 +335,21 @@ class Collective(Helpful):
         parts += [] if self.exposed_us is None else [f"{format_time(self.exposed_us)} exposed"]
         parts += [f"{find_cell(frame.file) or PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
         return f"<{', '.join(parts)}>"
+
+
+_SETTERS = {each.name: getattr(Collective, each.name).__set__ for each in fields(Collective)}
+_read_fields = attrgetter(*_SETTERS)
+
+
+def change_collective(old: Collective, **values: object) -> Collective:
+    """The collective with other values of some fields; `dataclasses.replace` takes twice as long."""
+    new = object.__new__(Collective)
+    for setter, value in zip(_SETTERS.values(), _read_fields(old), strict=True):
+        setter(new, value)
+    for name, value in values.items():
+        _SETTERS[name](new, value)
+    new.__post_init__()
+    return new
 
 
 class Relation(StrEnum):

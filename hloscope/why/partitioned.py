@@ -25,7 +25,7 @@ from math import prod
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, find_source_frames
 from hloscope.base.units import count_array_bytes
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.hlo.call_graph import HloGraph
+from hloscope.hlo.call_graph import HloGraph, find_call_graph
 from hloscope.model import ArrayShape, Collective
 from hloscope.model.capture import Identities
 from hloscope.model.collectives import list_dimensions
@@ -90,7 +90,7 @@ class SpmdModule:
     @cached_property
     def graph(self) -> HloGraph:
         """The calls in the module."""
-        return HloGraph(self.module)
+        return find_call_graph(self.module)
 
 
 def find_numbers(name: str, identities: Identities) -> frozenset[int]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from hloscope.analysis.provenance import find_jax_name, is_gradient, short_source
 from hloscope.model import Analysis, Collective, Collectives
 from hloscope.model.capture import axes_in, find_whole_axes, remove_axes, render_spec, whole_axis
+from hloscope.model.collectives import change_collective
 from hloscope.model.reason import AskedBy, Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.model.vocabulary import REDUCING, Kind, Origin
 
@@ -545,8 +546,8 @@ def attach_reason(
 ) -> Collective:
     """A collective with its reason, in words too, and the line that needs the data if it has none of its own."""
     why = render_sentence(reason, final.kind, others)
-    reasoned = replace(final, reason=reason, why=why, origin=final.origin if origin is None else origin)
+    reasoned = change_collective(final, reason=reason, why=why, origin=final.origin if origin is None else origin)
     needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _WANT_WHOLE else ()
     if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
         return reasoned
-    return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbor
+    return change_collective(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbor

@@ -1,4 +1,4 @@
-"""How fast HLO text is read, beside XLA's own parser, and how much memory that takes.
+"""How fast HLO text is read and analyzed, beside XLA's own parser, and how much memory that takes.
 
 `python tests/benchmarks/parsing.py [FILE...]` prints each bar with what was measured. Texts are the named files, or the
 `.hlo` files of the folder that `HLOSCOPE_CORPUS` names; without either they are made here. Ratios come from one process
@@ -8,7 +8,7 @@ in which all ways take turns, as medians of processor time; what is cold, and wh
     graph       `parse_module`: every name, operand, opcode, shape and call, heads, header and tables
     fields      the same, then what `analyze` reads: attributes, metadata, groups, users and sizes of every instruction
                 that communicates, and the metadata of every one that calls
-    analyze     the same with the analysis itself; it has no bar
+    analyze     `hloscope.analyze` of the file: the same with the analysis itself, for a v5e slice of as many devices
 """
 
 from __future__ import annotations
@@ -28,15 +28,20 @@ LARGE, MIDDLE, SMALL = 20.0, 2.0, 1.1
 """Megabytes: from LARGE on, between MIDDLE and LARGE, and up to SMALL there is a bar of its own each."""
 
 MOST_COLD_MS = 50.0
-MOST_RESIDENT = 2.5
+MOST_RESIDENT = 2.0
+MOST_ANALYSIS = 1.3
+MOST_GROWTH = 1.15
+"""How many times as long a megabyte of a large text may take as one of the smallest."""
 
 CHILD = r"""
 import gc, json, sys, time
 from pathlib import Path
 way, path, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
 text = Path(path).read_bytes().decode()
-from hloscope.analysis.analyze import analyze_module
+import hloscope
+from hloscope.base.errors import SliceError
 from hloscope.hlo import pause_collector, parse_module
+from hloscope.tpu.slices import find_smallest_slice
 try:
     from jaxlib import _hlo
 except ImportError:
@@ -64,9 +69,14 @@ def fields():
             module.frames(transfer.stack_frame_id or 0)
     return module, count
 
+def name_slice():
+    try:
+        return find_smallest_slice(parse_module(text).device_count, "v5e").name
+    except SliceError:
+        return None
+
 def analyze():
-    module, count = graph()
-    return analyze_module(module, target="benchmark", mesh=None), count
+    return hloscope.analyze(path, slice=chosen), None
 
 def resident():
     pages = Path("/proc/self/statm")
@@ -80,6 +90,7 @@ def is_read_by_xla():
 
 ways = {"graph": graph, "fields": fields, "analyze": analyze}
 ways = {way: ways[way]} if way in ways else ways | ({"xla": xla} if is_read_by_xla() else {})
+chosen = name_slice() if "analyze" in ways else None
 before, seconds = resident(), {name: [] for name in ways}
 for _ in range(runs):
     for name, read in ways.items():
@@ -156,6 +167,7 @@ def ratios(path: Path, megabytes: float) -> None:
     if "xla" not in medians:
         return
     bars = {"graph": 0.5, "fields": 0.75} if megabytes >= LARGE else {"fields": 1.0} if megabytes >= MIDDLE else {}
+    bars |= {"analyze": MOST_ANALYSIS} if megabytes >= LARGE else {}
     for way in ("graph", "fields", "analyze"):
         bar(f"{way}, times XLA", medians[way] / medians["xla"], bars.get(way), "x")
     if megabytes >= MIDDLE:  # the first run in a process has to learn the text's words
@@ -203,13 +215,14 @@ def main() -> None:
         folder = Path(name)
         for path in texts(folder):
             compare(path)
-        path, seconds = folder / "made.hlo", []
-        for scale in SCALES:
-            path.write_text(made(float(scale)))
-            seconds.append(statistics.median(measured("graph", path, RUNS + 1)[0]["graph"][1:]) / scale)
+        path = folder / "made.hlo"
         print(f"one text at {SCALES} MB, time for a megabyte where the first is 1")
-        for scale, found in zip(SCALES, seconds, strict=True):
-            bar(f"{scale} MB", found / seconds[0], 1.5, "x")
+        for way in ("graph", "analyze"):
+            seconds = []
+            for scale in SCALES:
+                path.write_text(made(float(scale)))
+                seconds.append(statistics.median(measured(way, path, RUNS + 1)[0][way][1:]) / scale)
+                bar(f"{way}, {scale} MB", seconds[-1] / seconds[0], MOST_GROWTH, "x")
         worst = folder / "never_repeats.hlo"
         worst.write_text(made(1.0, UNIQUE))
         print("the worst case: no line repeats")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hlo_texts import BARE, MODULE, corpus_files, needs_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.base.errors import HloParseError
+from hloscope.hlo import columns, scanner
 from hloscope.hlo.columns import Builder, Columns
 from hloscope.hlo.parser import parse_module, parse_whole
 from hloscope.hlo.records import Row, cut_attributes, detect_dialect, make_dialect, replace_numbers
@@ -129,6 +132,15 @@ def takes_the_quick_way(text):
 @pytest.mark.parametrize("name", TEXTS)
 def test_both_ways_agree(name):
     assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
+
+
+@pytest.mark.parametrize("block", [1, 64, 200])
+@pytest.mark.parametrize("name", TEXTS)
+def test_blocks_change_nothing(name, block, monkeypatch):
+    for module in (columns, scanner):
+        monkeypatch.setattr(module, "BLOCK", block)
+    assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
+    assert [*Columns(TEXTS[name], None).line_starts] == [0, *(m.end() for m in re.finditer("\n", TEXTS[name]))]
 
 
 @pytest.mark.parametrize(
