@@ -29,10 +29,10 @@ from hloscope.version import __version__
 
 T = TypeVar("T")
 
-_FORMAT = 7
+_FORMAT = 8
 """The format of an entry: numbers of operations since 2, the compile's duration since 3, HBM at its peak since 4 and
-over time since 5, the places of all operations, in the order of the module, since 6, and the stage of the compile since
-7."""
+over time since 5, the places of all operations, in the order of the module, since 6, the stage of the compile since 7,
+and the text of a dump since 8."""
 _HINT = "target"
 _FIRST_COMPUTATION = re.compile(r"^(?:%|ENTRY )", re.MULTILINE)
 _UNDIGESTED = re.compile(r", (?:metadata|backend_config)=")
@@ -71,6 +71,8 @@ class CachedCompile:
             wanted: The stage that is enough; a later one is returned if it is there.
         """
         for stage in dict.fromkeys((CompileStage.COMPILED, wanted)):
+            if stage is not wanted and not self.store.has(COMPILE, self._name(stage)):
+                continue  # asking would count as a program that is not in the cache
             body = self.store.get(COMPILE, self._name(stage))
             found = None if body is None else _unpack(body, self.places)
             if found is not None:
@@ -141,12 +143,13 @@ def _list_settings(program: CompileRequest) -> tuple[str, ...]:
 
 
 def make_digest(program: CompileRequest, text: str) -> str:
-    """A digest of a scheduled program and of the settings that its machine code is made with.
+    """A digest of a scheduled program, of the settings that its machine code is made with, and of the chip's figures.
 
     Code generation adds to configurations and changes nothing else, so that the digest is equal at both stages. Names
     of source files, lines and operations are left out, which change without changing the program.
     """
-    found = hashlib.sha256(repr((_list_settings(program), jax_support.find_libtpu_build())).encode())
+    decides = (_list_settings(program), program.slice.chip, jax_support.find_libtpu_build())
+    found = hashlib.sha256(repr(decides).encode())
     header, _, rest = text.partition("\n")
     found.update(header.partition(",")[2].encode())
     begin = _FIRST_COMPUTATION.search(rest)

@@ -101,14 +101,18 @@ class PendingCompile:
         found = self.found
         if found is None:
             found = self._wait()
-            goes_on = found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found))
-            if reasons:
-                stage("propagating shardings with Shardy")
-                found = _add_shardy(self.program, found)
-            if goes_on and self._takes_long(found):
-                when_scheduled(self._describe(found))
-                stage("making machine code")
-            found = self._finish(found, goes_on=goes_on)
+            try:
+                goes_on = found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found))
+                if reasons:
+                    stage("propagating shardings with Shardy")
+                    found = _add_shardy(self.program, found)
+                if goes_on and self._takes_long(found):
+                    when_scheduled(self._describe(found))
+                    stage("making machine code")
+                found = self._finish(found, goes_on=goes_on)
+            except BaseException:
+                self.drop()
+                raise
             if reasons and self.kept is not None and found.is_whole:
                 self.kept.put(found)
         elif found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found)):

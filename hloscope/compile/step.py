@@ -33,6 +33,7 @@ from hloscope.compile.stages import (
     read_dumps,
     watch_schedule,
 )
+from hloscope.model.analysis import ELIDED_CONSTANT
 from hloscope.model.capture import CompiledProgram, CompileRequest, DeviceLayout, ShardyModule
 from hloscope.tpu.slices import Slice, parse_slice
 
@@ -365,8 +366,11 @@ def compile_program(
 
 
 def _surely_fits(found: CompiledProgram, chosen: Slice) -> bool:
-    """Returns whether a scheduled program is far from the HBM limit, which the compiler checks only afterwards."""
-    if chosen.chip is None or found.hbm_peak is None:
+    """Returns whether a scheduled program is far from the HBM limit, which the compiler checks only afterwards.
+
+    Large constants are counted as code, whose size is not known yet.
+    """
+    if chosen.chip is None or found.hbm_peak is None or ELIDED_CONSTANT in found.text:
         return False
     assigned = found.hbm_peak.live_bytes - found.hbm_peak.temporary_bytes + found.hbm_peak.heap_bytes
     return assigned <= _SURE_HBM_SHARE * chosen.chip.hbm_bytes_per_device

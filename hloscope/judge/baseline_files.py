@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +64,8 @@ _MATMULS = re.compile(rf"matmuls +(?P<dtype>\w+|\?) +{_BOUND}(?P<flops>{_COUNT})
 _ARRAYS_OF_TYPE = re.compile(rf"(?P<kind>{ARGUMENT}|{OUTPUT}) +(?P<type>\S.*?)  +(?P<count>[1-9][\d,]*) arrays?")
 _FIRST_ROW = re.compile(rf"{_WHAT} +{' +'.join(_AMOUNTS)}(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?")
 _STEP = re.compile(rf"{_BOUND}([\d,.]+) us, ([\d,.]+) to ([\d,.]+) us, cost model (\d+)")
-_DIGEST = re.compile(r"[0-9a-f]{16}")
+_SEALED = ("step", "memory")
+_DIGEST = re.compile(r"([0-9a-f]{16}) ([0-9a-f]{8})")
 _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
@@ -237,8 +239,14 @@ class _BaselineReader:
             step=value("step", _parse_step) if "step" in head else None,
             not_understood=value("not understood", int),
             kernels=value("kernels", _parse_kernels) if "kernels" in head else None,
-            digest=value("program", _parse_digest) if "program" in head else None,
+            digest=self._read_digest(head) if "program" in head else None,
         )
+
+    def _read_digest(self, head: dict[str, tuple[int, str]]) -> str | None:
+        """The digest of the program; None if its step or its memory is not what was written with it."""
+        digest, seal = self._read_value(head, "program", _parse_digest)
+        said = (head[name][1] for name in _SEALED if name in head)
+        return digest if seal == _seal_digest(digest, *said) else None
 
     def _read_value(self, head: dict[str, tuple[int, str]], name: str, read: Callable[[str], T]) -> T:
         at, text = head[name]
@@ -327,10 +335,16 @@ def _parse_kernels(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, does) for name, does in (entry.rsplit(" ", 1) for entry in _split_entries(text)))
 
 
-def _parse_digest(text: str) -> str:
-    if not _DIGEST.fullmatch(text):
+def _parse_digest(text: str) -> tuple[str, str]:
+    found = _DIGEST.fullmatch(text)
+    if found is None:
         raise ValueError(text)
-    return text
+    return found[1], found[2]
+
+
+def _seal_digest(digest: str, *said: str) -> str:
+    """Ties a program to the figures in its file: of another step or memory, as after a merge, it says nothing."""
+    return hashlib.sha256("\n".join((digest, *said)).encode()).hexdigest()[:8]
 
 
 def _parse_step(text: str) -> BaselineStep:
@@ -398,7 +412,9 @@ def _format_section(baseline: Baseline) -> list[str]:
     if baseline.kernels:
         lines.append(f"kernels: {_join(' '.join(kernel) for kernel in baseline.kernels)}")
     if baseline.digest is not None:
-        lines.append(f"program: {baseline.digest}")
+        told = dict(line.split(": ", 1) for line in lines if ": " in line)
+        said = [told[name] for name in _SEALED if name in told]
+        lines.append(f"program: {baseline.digest} {_seal_digest(baseline.digest, *said)}")
     return [*lines, f"not understood: {baseline.not_understood}", END]
 
 

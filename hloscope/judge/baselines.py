@@ -286,6 +286,12 @@ def make_baseline(analysis: Analysis, *, target: str | None = None, root: Path |
     )
 
 
+def names_program(section: Baseline, digest: str | None) -> bool:
+    """Returns whether a program of this digest is a baseline's, whose step and code are known as they are now."""
+    is_known = section.step is not None and section.step.model == MODEL_VERSION
+    return None is not digest == section.digest and is_known and section.memory.generated_code_bytes is not None
+
+
 def add_machine_code(before: Baseline, scheduled: Baseline) -> Baseline:
     """A scheduled program with the step and the size of the code of its baseline, which is the same program."""
     code_bytes = before.memory.generated_code_bytes

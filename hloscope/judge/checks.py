@@ -13,7 +13,7 @@ from hloscope.base.errors import Command, HloscopeError, Option, say
 from hloscope.base.results import Brief
 from hloscope.base.units import format_time
 from hloscope.judge.baseline_files import read_baselines
-from hloscope.judge.baselines import find_section
+from hloscope.judge.baselines import find_section, names_program
 from hloscope.judge.changes import USUAL, AllowedGrowth, Cause, Judged, Judgement
 from hloscope.judge.evaluate import can_decide_peak, evaluate, explain_no_traffic
 from hloscope.judge.judging import judge
@@ -114,7 +114,7 @@ def is_scheduled_enough(program: Capture, contract: Contract | None, baseline: P
     if not all(can_decide_peak(limit.most, memory) for limit in limits if limit.quantity is Quantity.HBM):
         return False
     kept = () if baseline is None else read_baselines(baseline)
-    is_known = not kept or None is not program.digest == find_section(kept, program).digest
+    is_known = not kept or names_program(find_section(kept, program), program.digest)
     return is_known and f'custom_call_target="{PALLAS}"' not in program.compiled.text
 
 

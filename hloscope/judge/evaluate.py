@@ -323,7 +323,8 @@ def _check_measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> I
     elif found > limit.most:
         kind = BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN
         message = f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}"
-        yield Breach(kind, message, said, words, accept=suggest_limit(limit, found))
+        is_whole = limit.quantity is not Quantity.HBM or analysis.memory.peak_bytes is not None
+        yield Breach(kind, message, said, words, accept=suggest_limit(limit, found) if is_whole else None)
     elif doubt is not None:
         yield make_open(f"{said} cannot be decided: {doubt}", said, f"at least {words}")
 
@@ -381,12 +382,12 @@ def _find_peak(limit_bytes: int, memory: Memory) -> tuple[int | None, str]:
     """The peak memory, with words for it; before code is made, a bound if that decides whether it is in a limit."""
     if memory.peak_bytes is not None:
         return memory.peak_bytes, format_capacity(memory.peak_bytes)
-    if memory.data_bytes is None or memory.most_code_bytes is None:
+    if memory.data_bytes is None:
         return None, "HLO text does not say what the compiler allocates"
-    most_bytes = memory.data_bytes + memory.most_code_bytes
     if memory.data_bytes > limit_bytes:
         return memory.data_bytes, f"{format_capacity(memory.data_bytes)} without code"
-    if most_bytes <= limit_bytes:
+    most_bytes = sum_known((memory.data_bytes, memory.most_code_bytes))
+    if most_bytes is not None and most_bytes <= limit_bytes:
         return most_bytes, f"at most {format_capacity(most_bytes)}"
     return None, "the program is not compiled yet, and its code may take as much as is left"
 

@@ -32,6 +32,7 @@ from hloscope.judge.baselines import (
     make_baseline,
     make_matmul_rows,
     make_rows,
+    names_program,
     to_collectives,
 )
 from hloscope.judge.changes import (
@@ -121,7 +122,7 @@ def judge(
         of_target: Whether the program is that of a target of the targets file, whose baseline has its function's name.
     """
     after = make_baseline(found, root=root)
-    if found.stage is CompileStage.SCHEDULED and None is not before.digest == after.digest:
+    if found.stage is CompileStage.SCHEDULED and names_program(before, after.digest):
         after = add_machine_code(before, after)
     return _Judge(before, after, _Now.of(found, root), tolerance, of_target=of_target).compare()
 
@@ -180,15 +181,16 @@ class BaselineComparison:
         before, after = self.before, self.after
         is_new = before.compiler != after.compiler or before.is_first_version
         if keys is None or self.is_all(keys):
-            if is_new or accepted:
+            is_other = before.digest is not None and before.digest != after.digest
+            if is_new or accepted or is_other:
                 return after
-            digest = None if before.digest is None else after.digest  # nothing is added to an older file
-            return replace(after, memory=before.memory, step=before.step, digest=digest)
+            return replace(after, memory=before.memory, step=before.step, digest=before.digest)
         if before.is_first_version:  # whose rows say too little to be kept
             refused = [change for change in self.changes if change not in accepted]
             kept = _swap(after, before, [(change.key, change.after, change.before) for change in refused])
             return replace(kept, digest=None)
         found = _swap(before, after, [(change.key, change.before, change.after) for change in accepted])
+        found = replace(found, digest=None)  # a part of a change is no program
         return replace(found, versions=after.versions, memory=after.memory, step=after.step) if is_new else found
 
 

@@ -118,7 +118,7 @@ def find_allows_in_code(
 def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis: Analysis) -> tuple[Finding, ...]:
     """Marks the accepted findings, and adds a note for each allow that matches nothing.
 
-    There is no such note on a program that is only scheduled, of which rules on times find nothing.
+    On a program that is only scheduled, of which rules on times find nothing, the note is accepted itself.
     """
     collectives = {(collective.computation, collective.name): collective for collective in analysis.collectives}
     used: set[Allow] = set()
@@ -129,7 +129,7 @@ def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis:
         used.update(fitting)
         marked.append(replace(finding, allowed=fitting[0].reason) if fitting else finding)
     is_judged = analysis.stage is not CompileStage.SCHEDULED
-    unused = (_make_unused_finding(allow) for allow in allows if is_judged and allow not in used)
+    unused = (_make_unused_finding(allow, is_judged=is_judged) for allow in allows if allow not in used)
     return (*marked, *unused)
 
 
@@ -145,12 +145,14 @@ def _fits(allow: Allow, finding: Finding, about: Collective | None) -> bool:
     return is_there and not speaks_of_collectives
 
 
-def _make_unused_finding(allow: Allow) -> Finding:
+def _make_unused_finding(allow: Allow, *, is_judged: bool) -> Finding:
+    but = "but it matches nothing" if is_judged else "which no rule could match before there are times"
     return Finding(
         rule=UNUSED_ALLOW,
         severity=Severity.NOTE,
-        message=f"{allow.where} allows {allow}, but it matches nothing: {allow.reason}",
-        fix="remove it",
+        message=f"{allow.where} allows {allow}, {but}: {allow.reason}",
+        fix="remove it" if is_judged else None,
+        allowed=None if is_judged else allow.reason,
     )
 
 

@@ -363,7 +363,8 @@ class Memory(Brief):
             can be a fifth too high or too low.
         alias_bytes: Outputs aliased with donated arguments, counted in both of the above.
         generated_code_bytes: The program itself; None before it is generated, at the stage `scheduled`.
-        most_code_bytes: An upper estimate of it at that stage; None at others.
+        most_code_bytes: An upper estimate of it at that stage; None at others, and for a program with large constants,
+            which the compiler counts as code.
         data_bytes: Peak usage without code: arguments + outputs - aliased + temporaries.
         peak_bytes: Peak usage: the same, and the code.
         hbm_bytes: HBM capacity of one device.
@@ -389,6 +390,10 @@ Source: 1,867 programs that libtpu 0.0.42.1 compiled for all generations, of 2 k
 """
 
 
+ELIDED_CONSTANT = "constant({...})"
+"""A large constant in HLO text, which does not print its elements."""
+
+
 def summarize_memory(program: Capture) -> Memory:
     """The memory use of a program on one device, from the compiler's figures.
 
@@ -405,10 +410,10 @@ def summarize_memory(program: Capture) -> Memory:
     chip = None if program.slice is None else program.slice.chip
     signed = [-size if size and name == "alias_bytes" else size for name, size in parts.items()]
     data_bytes, stage = sum_known(signed[:-1]), program.compiled.stage
-    most_code_bytes = round(_CODE_BYTES_PER_CHAR * len(program.compiled.text))
+    is_bounded = stage is CompileStage.SCHEDULED and ELIDED_CONSTANT not in program.compiled.text
     return Memory(
         **parts,
-        most_code_bytes=most_code_bytes if stage is CompileStage.SCHEDULED else None,
+        most_code_bytes=round(_CODE_BYTES_PER_CHAR * len(program.compiled.text)) if is_bounded else None,
         data_bytes=data_bytes,
         peak_bytes=sum_known((data_bytes, parts["generated_code_bytes"])),
         hbm_bytes=chip.hbm_bytes_per_device if chip else None,

@@ -14,7 +14,7 @@ from hloscope.search.suggesting import CompiledPoint, Search, SearchResult, find
 from hloscope.search.trials import compute_gain, is_worthwhile
 
 _CODE_SPECS = 12
-_ESTIMATED = "all times are estimates for scheduled programs: no time was left to compile the best to machine code"
+_ESTIMATED = "all times are estimates for scheduled programs: the search ended before the best were compiled to the end"
 _NO_BOUND = "predicted times were not compared with the chips' peak: the program's matmuls could not be counted"
 
 
@@ -23,13 +23,14 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
     found, slice_name = search.found, search.slice_name
     own, *possible = found.confirmed or [found.own, *(each for each in found.compiled if each is not found.own)]
     front = find_front(own, [each for each in possible if not search.is_impossible(each)])
+    alike = [each for each in found.compiled if not search.is_impossible(each)]
     return Suggestions(
         target=target,
         slice=slice_name,
         goal="time" if own.fits else "memory",
         own=_make_suggestion(search, own, own),
         front=tuple(_make_suggestion(search, each, own) for each in front),
-        freed_gain=_compute_freed_gain(found, front),
+        freed_gain=_compute_freed_gain(found, alike if found.confirmed else [own, *front]),
         freed=tuple(leaf.array.name for leaf in own.space.held_results),
         space=found.space_size,
         ranked=found.ranked,
@@ -37,7 +38,7 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
         failed=found.failures.total(),
         failures=dict(found.failures.most_common()),
         refused=sum(map(search.is_impossible, found.compiled)),
-        recipes=_find_recipe_times(search, [each for each in found.compiled if not search.is_impossible(each)]),
+        recipes=_find_recipe_times(search, [own, *(each for each in possible if not search.is_impossible(each))]),
         notes=(
             *([_ESTIMATED] if own.figures.stage is CompileStage.SCHEDULED and found.compiled[1:] else []),
             *found.notes,
@@ -48,11 +49,11 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
     )
 
 
-def _compute_freed_gain(found: SearchResult, front: Sequence[CompiledPoint]) -> float | None:
+def _compute_freed_gain(found: SearchResult, compared: Sequence[CompiledPoint]) -> float | None:
     freed = found.freed
     if freed is None or not freed.fits:
         return None
-    best = min(found.compiled if found.confirmed else [found.own, *front], key=lambda each: each.order)
+    best = min(compared, key=lambda each: each.order)
     gained = compute_gain(best.figures, freed.figures)
     return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
 

@@ -372,8 +372,6 @@ class Search:
                 self._confirm()
         except KeyboardInterrupt:
             self.found.stopped = "interrupted"
-        if self.found.stopped is not None and len(self.found.confirmed) < 2:
-            self.found.confirmed.clear()  # the program as written alone says nothing
         self.found.ranked = sum(estimate is not None for estimate in self._estimates.values())
         self.found.seconds = monotonic() - self._begun
         return self.found
@@ -620,20 +618,25 @@ class Search:
         self._compile_stage, self._until = CompileStage.COMPILED, self._ends
         possible = [each for each in self.found.compiled if each is not self.found.own and not self.is_impossible(each)]
         chosen = [self.found.own, *find_front(self.found.own, possible)]
-        started = [self._start(each.point, each.change or Resharding()) for each in chosen]
+        started: list[tuple[FigureCache | None, Figures | PendingCompile | str]] = []
+        confirmed: list[CompiledPoint] = []
         try:
+            started += [self._start(each.point, each.change or Resharding()) for each in chosen]
             for each, (kept, pending) in zip(chosen, started, strict=True):
                 figures = _collect_figures(kept, pending)
                 if not isinstance(figures, str):
-                    self.found.confirmed.append(replace(each, figures=figures))
+                    confirmed.append(replace(each, figures=figures))
                 elif each is self.found.own:
                     raise CompileError(figures)
                 else:
                     self.found.failures[figures] += 1
         except TimeLimitError:
             self.found.stopped = "the time limit was reached"
+            if len(confirmed) < 2:  # the program as written alone says nothing
+                return
         finally:
             _drop_compiles(started)
+        self.found.confirmed = confirmed
 
     def _free(self) -> None:
         """Measures the gain of freeing the results: the best two points, with every requested result left open."""

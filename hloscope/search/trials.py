@@ -217,6 +217,7 @@ def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits
     if before.stage is CompileStage.SCHEDULED:
         subject.stage("compiling the best change to machine code")
         in_order = _confirm_best(subject, in_order, begun + limits.seconds)
+        stopped = stopped or any(trial.helps and trial.before is None for _, trial in in_order[:1])
     trials = _add_resharding_cost(subject, in_order, begun + limits.seconds + _MORE_S)
     return Trials(
         before=before,

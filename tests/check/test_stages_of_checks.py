@@ -183,7 +183,10 @@ def test_a_baseline_file_names_its_program(write):
     text = accept(write("")).read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("program: ")]
     (read,) = parse_baselines(text, name="step.txt")
-    assert line == f"program: {read.digest}"
+    assert line.startswith(f"program: {read.digest} ")
+    step = next(line for line in text.splitlines() if line.startswith("step: "))
+    for changed in (text.replace(f"{step}\n", ""), text.replace("step: ", "step: 9")):
+        assert parse_baselines(changed, name="step.txt")[0].digest is None
     with pytest.raises(hloscope.HloscopeError, match="program of the baseline cannot be read"):
         parse_baselines(text.replace(line, "program: none"), name="step.txt")
 
