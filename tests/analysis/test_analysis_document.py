@@ -115,8 +115,8 @@ def test_top_level_keys_and_values(full):
     document = full.to_dict()
     assert list(document) == [
         "schema", "target", "module", "slice", "mesh", "num_partitions", "stage", "digest", "collectives", "totals",
-        "arguments", "outputs", "intermediates", "matmuls", "kernels", "memory", "memory_peak", "time", "rematerializations",
-        "findings", "unmodelled", "notes", "versions", "device_groups", "permute_patterns", "values",
+        "arguments", "outputs", "intermediates", "matmuls", "kernels", "memory", "memory_peak", "time",
+        "rematerializations", "findings", "unmodelled", "notes", "versions", "device_groups", "permute_patterns", "values",
         "stacks", "frames", "parts", "reasons", "tensors", "operations", "askers",
     ]  # fmt: skip
     assert (document["schema"], document["target"], document["module"]) == (2, "test.hlo", "test")

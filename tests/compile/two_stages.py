@@ -34,7 +34,7 @@ FOLDER = ROOT / "fixtures" / "programs"
 GENERATIONS = ("v4", "v5e", "v5p", "v6e", "7x")
 
 _TIMES = re.compile(r"(_us|time_error|^time|^overlap|^findings|^notes|^versions|^stage|^row|^column)$")
-_OTHER = {"generated_code_bytes", "peak_bytes", "fits", "source", "why"}
+_OTHER = {"generated_code_bytes", "most_code_bytes", "peak_bytes", "fits", "source", "why"}
 """What is known at the second stage alone, and rows of tables; places and reasons are compared as text."""
 
 
