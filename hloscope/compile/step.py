@@ -33,7 +33,7 @@ from hloscope.compile.stages import (
     read_dumps,
     watch_schedule,
 )
-from hloscope.model.analysis import ELIDED_CONSTANT
+from hloscope.model.analysis import count_constant_bytes
 from hloscope.model.capture import CompiledProgram, CompileRequest, DeviceLayout, ShardyModule
 from hloscope.tpu.slices import Slice, parse_slice
 
@@ -368,12 +368,13 @@ def compile_program(
 def _surely_fits(found: CompiledProgram, chosen: Slice) -> bool:
     """Returns whether a scheduled program is far from the HBM limit, which the compiler checks only afterwards.
 
-    Large constants are counted as code, whose size is not known yet.
+    The compiler counts large constants as code, so that they are not assigned.
     """
-    if chosen.chip is None or found.hbm_peak is None or ELIDED_CONSTANT in found.text:
+    constant_bytes = count_constant_bytes(found.text)
+    if chosen.chip is None or found.hbm_peak is None or constant_bytes is None:
         return False
     assigned = found.hbm_peak.live_bytes - found.hbm_peak.temporary_bytes + found.hbm_peak.heap_bytes
-    return assigned <= _SURE_HBM_SHARE * chosen.chip.hbm_bytes_per_device
+    return assigned + constant_bytes <= _SURE_HBM_SHARE * chosen.chip.hbm_bytes_per_device
 
 
 def _is_dumped(options: Mapping[str, str]) -> bool:
