@@ -25,7 +25,6 @@ _PRECISION_PASSES = {"high": 3.0, "highest": 6.0}
 
 _INTEGER_PASSES = {"s16": 4.0, "u16": 4.0, "s32": 10.0, "u32": 10.0}
 """Passes of an integer matmul. Source: libtpu's estimated cycles, next to those of the same matmul in bf16."""
-
 VMEM, HOST = 1, 5
 _HBM = 0
 _NOT_COUNTED = frozenset({2, 3, 4, 6, 7})
@@ -36,7 +35,6 @@ _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 """Opcodes that write a part of their first operand in place, with the index of the operand that is the part."""
 
 _COPY_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
-
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
 """Opcodes of which each result element comes from one element of the operand."""
 
@@ -279,6 +277,10 @@ class Traffic:
         return parts[0] if len(parts) == 1 else Moved(*map(sum, zip(*parts, strict=True)))
 
 
+def _has_tiles(shape: Shape) -> bool:
+    return shape.layout is not None and bool(shape.layout.tiles)
+
+
 def memory_space(shape: Shape) -> int:
     """XLA's number of an array's memory space."""
     return 0 if shape.layout is None else shape.layout.memory_space
@@ -334,8 +336,6 @@ _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
 _NO_CYCLES = 2**62
 """Cycles from which on the compiler means "unknown": it prints the largest 64-bit integer, as for gathers on 7x."""
-
-
 _LARGE_MATMUL_FLOPS = 1e10
 """FLOPs from which on a matmul that memory does not slow down comes near the peak."""
 
@@ -371,8 +371,6 @@ _MOVES = frozenset({
 })  # fmt: skip
 """Opcodes usually found in a fusion; alone, they move their operands and results and compute almost nothing."""
 
-"""Maximum depth of nested fusions that are examined."""
-
 _HAVE_CYCLES = (MATMUL_OPCODES | _MOVES | {"reduce-window"}) - {"reshape"}
 """Opcodes, besides fusions, of which libtpu prints cycles once there is machine code."""
 
@@ -383,7 +381,6 @@ _FEEDS = frozenset({"infeed", "outfeed"})
 _MAY_REACH_HOST = _FEEDS | {"send", "recv"}
 _HOST = "host"
 """XLA's name for the thread that runs on the host."""
-
 
 _PREFETCHES = "cross_program_prefetch_index"
 """The attribute of a copy that the previous step issues."""
@@ -464,7 +461,7 @@ class Operations:
     def time_of(self, instruction: HloInstruction) -> OperationTime:
         """The time of an instruction that calls no computations except fused ones."""
         opcode = instruction.opcode
-        if opcode in _FREE_OPCODES or (opcode == "reshape" and not _is_tiled(instruction)):
+        if opcode in _FREE_OPCODES or (opcode == "reshape" and not _has_tiles(instruction.shape)):
             return FREE_OPERATION
         if opcode in _MAY_REACH_HOST and reaches_host(instruction):
             return self.host_time(instruction)
@@ -791,12 +788,6 @@ def has_cycles_later(instruction: HloInstruction) -> bool:
 def runs_on_host(computation: HloComputation) -> bool:
     """Returns whether the host runs a computation rather than the device."""
     return computation.execution_thread == _HOST
-
-
-def _is_tiled(instruction: HloInstruction) -> bool:
-    """Returns whether a result is in tiles: a `reshape` that the compiler kept moves them; others only rename."""
-    layout = instruction.shape.layout
-    return layout is not None and bool(layout.tiles)
 
 
 def reaches_host(instruction: HloInstruction) -> bool:

@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Times without machine code beside those with the compiler's own figures.
 
 `collect` compiles the seed programs and generated ones for each generation and keeps them in a folder, `fit` writes
