@@ -292,8 +292,8 @@ def _find_analysis(target: Target, args: Any, options: Any, expected: _Expected)
     if isinstance(target, str | Path) and Path(target).suffix == ".json":
         refuse_beside_analysis({"args": args, **options})
         return read_report(Path(target), str(target))
-    can_be_scheduled_only = can_be_scheduled(expected.contract, expected.baseline, expected.fail_on)
-    wanted = CompileStage.SCHEDULED if can_be_scheduled_only else CompileStage.COMPILED
+    is_early = can_be_scheduled(expected.contract, expected.baseline, expected.fail_on)
+    wanted = CompileStage.SCHEDULED if is_early else CompileStage.COMPILED
     is_enough = partial(is_scheduled_enough, contract=expected.contract, baseline=expected.baseline)
     return find_analysis(make_program_request(target, args, options, wanted=wanted, is_enough=is_enough)).found
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import log2, prod
 from operator import itemgetter
 
 import numpy as np
 
 from hloscope.analysis.groups import DEVICES_PER_SLICE_ID
 from hloscope.base.results import group_by
-from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm
 from hloscope.cost.network import (
     UNPRINTED_ALGORITHM,
     Algorithm,
@@ -27,7 +26,7 @@ from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.model.vocabulary import Kind, Link
-from hloscope.tpu.estimates import KnownAlgorithm
+from hloscope.tpu.estimates import AlgorithmFacts, KnownAlgorithm
 from hloscope.tpu.slices import Slice, find_constants, find_device_order, format_shape
 from hloscope.tpu.torus import Torus
 
@@ -71,7 +70,7 @@ class Pricing:
             return None
         payload = max(transfer.payload_bytes, padded or 0)
         if self.algorithms and not algorithm.name and not transfer.asynchronous:
-            facts = AlgorithmFacts.of(self.network.torus, transfer.kind, groups, payload)
+            facts = find_algorithm_facts(self.network.torus, transfer.kind, groups, payload)
             algorithm = make_algorithm(estimate_algorithm(facts, self.algorithms))
         arrays = len(transfer.operand_shapes) if isinstance(transfer, Collective) else 1
         return self.network.time_of(
@@ -258,3 +257,49 @@ class AxesPricing:
         if moved.kind is Kind.COLLECTIVE_PERMUTE:
             rows = [list(pair) for row in rows for pair in zip(row, [*row[1:], row[0]], strict=True)]
         return tuple(map(tuple, rows)) or None
+
+
+# ---- the algorithm of a collective before the compiler has printed it: that of the most similar one that is known
+
+_AMOUNT, _AXES, _DEVICES, _BYTES = 10.0, 6.0, 3.0, 0.25
+"""Distances between two collectives: another amount of data, an axis more, twice as many devices or bytes."""
+
+_LITTLE_BYTES, _MUCH_BYTES_PER_AXIS = 4096, 1 << 20
+"""Limits of amounts of data for which sums have different algorithms."""
+
+
+def find_algorithm_facts(
+    torus: Torus, kind: str, groups: Sequence[Sequence[int]], payload_bytes: int
+) -> AlgorithmFacts:
+    """The facts that decide the algorithm of a collective on a torus."""
+    group = max(groups, key=len)
+    places = [torus.coordinates(device) for device in group]
+    axes = sum(len({place[axis] for place in places}) > 1 for axis in range(len(torus.shape)))
+    return AlgorithmFacts(kind, axes, len(group), max(payload_bytes, 1))
+
+
+def estimate_algorithm(facts: AlgorithmFacts, known: Sequence[KnownAlgorithm]) -> KnownAlgorithm | None:
+    """The collective whose algorithm the compiler will most likely choose; None without any of its kind.
+
+    Args:
+        facts: The facts that decide it.
+        known: Collectives of the same generation of which it is known.
+    """
+    alike = (one for one in known if one.facts.kind == facts.kind)
+    return min(alike, key=lambda one: _compute_distance(facts, one.facts), default=None)
+
+
+def _compute_distance(one: AlgorithmFacts, other: AlgorithmFacts) -> float:
+    return (
+        _AMOUNT * abs(_find_amount(one) - _find_amount(other))
+        + _AXES * abs(one.axes - other.axes)
+        + _DEVICES * abs(log2(one.devices / other.devices))
+        + _BYTES * abs(log2(one.payload_bytes / other.payload_bytes))
+    )
+
+
+def _find_amount(facts: AlgorithmFacts) -> int:
+    if facts.kind == Kind.ALL_GATHER:
+        return 0
+    size = facts.payload_bytes
+    return (size > _LITTLE_BYTES) + (size >= _MUCH_BYTES_PER_AXIS * max(facts.axes, 1))

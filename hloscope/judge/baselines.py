@@ -292,6 +292,11 @@ def names_program(section: Baseline, digest: str | None) -> bool:
     return None is not digest == section.digest and is_known and section.memory.generated_code_bytes is not None
 
 
+def has_same_memory(one: Baseline, other: Baseline) -> bool:
+    """Returns whether two baselines have the same figures of memory."""
+    return all(getattr(one.memory, part) == getattr(other.memory, part) for part in MEMORY_PARTS.values())
+
+
 def add_machine_code(before: Baseline, scheduled: Baseline) -> Baseline:
     """A scheduled program with the step and the size of the code of its baseline, which is the same program."""
     code_bytes = before.memory.generated_code_bytes

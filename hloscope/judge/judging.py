@@ -29,6 +29,7 @@ from hloscope.judge.baselines import (
     find_comparable_matmuls,
     find_row_order,
     format_axes,
+    has_same_memory,
     make_baseline,
     make_matmul_rows,
     make_rows,
@@ -181,10 +182,11 @@ class BaselineComparison:
         before, after = self.before, self.after
         is_new = before.compiler != after.compiler or before.is_first_version
         if keys is None or self.is_all(keys):
-            is_other = before.digest is not None and before.digest != after.digest
-            if is_new or accepted or is_other:
+            if is_new or accepted:
                 return after
-            return replace(after, memory=before.memory, step=before.step, digest=before.digest)
+            is_exact = before.digest is not None and before.step == after.step and has_same_memory(before, after)
+            digest = after.digest if is_exact else before.digest  # a program is kept with its own figures
+            return replace(after, memory=before.memory, step=before.step, digest=digest)
         if before.is_first_version:  # whose rows say too little to be kept
             refused = [change for change in self.changes if change not in accepted]
             kept = _swap(after, before, [(change.key, change.after, change.before) for change in refused])

@@ -146,7 +146,7 @@ def _fits(allow: Allow, finding: Finding, about: Collective | None) -> bool:
 
 
 def _make_unused_finding(allow: Allow, *, is_judged: bool) -> Finding:
-    but = "but it matches nothing" if is_judged else "which no rule could match before there are times"
+    but = "but it matches nothing" if is_judged else "and rules on times have not run"
     return Finding(
         rule=UNUSED_ALLOW,
         severity=Severity.NOTE,

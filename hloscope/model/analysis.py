@@ -385,9 +385,10 @@ class Memory(Brief):
 
 
 _CODE_BYTES_PER_CHAR = 1.5 * 431
-"""One and a half times the most bytes of code for a character of scheduled text.
+"""One and a half times the most bytes of code for a character of text.
 
-Source: 1,867 programs that libtpu 0.0.42.1 compiled for all generations, of 2 kB to 10 MB of text; 12 in the median.
+Source: 1,981 compiled texts of 0.7 to 765 kB, none of them with large constants. A program across slices has 431; all
+others have at most 154, and 12 in the median. That no longer text has more is an assumption.
 """
 
 

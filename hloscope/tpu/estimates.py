@@ -6,29 +6,39 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
-class KnownAlgorithm(NamedTuple):
-    """A collective of which the compiler has printed the algorithm.
+class AlgorithmFacts(NamedTuple):
+    """The facts that decide the algorithm of a collective.
 
     Attributes:
         kind: Its kind.
         axes: The axes of the torus along which the devices of a group lie.
         devices: The devices of a group.
         payload_bytes: Bytes of the larger side on one device.
-        algorithm: The emitter and the strategy.
-        colors: The number of parts of the data with a path of their own.
     """
 
     kind: str
     axes: int
     devices: int
     payload_bytes: int
+
+
+class KnownAlgorithm(NamedTuple):
+    """A collective of which the compiler has printed the algorithm.
+
+    Attributes:
+        facts: The facts that decided it.
+        algorithm: The emitter and the strategy.
+        colors: The number of parts of the data with a path of their own.
+    """
+
+    facts: AlgorithmFacts
     algorithm: str
     colors: int
 
@@ -41,7 +51,8 @@ class Estimates:
         libtpu: The version whose figures they were fitted to.
         programs: The number of programs.
         instructions: The number of their instructions with cycles.
-        error: How far nine of ten steps are off at the most, as a share of their time.
+        error: How far nine of ten steps are off at the most, as a share of their time, or the worst of whole training
+            steps if that is more.
         median: How far half of the steps are off at the most.
         worst: How far the worst step is off.
         cycles: The weights of the cycles of instructions.
@@ -62,9 +73,13 @@ class Estimates:
 def _read_estimates() -> Mapping[str, Estimates]:
     text = Path(__file__).with_name("estimates.toml").read_text(encoding="utf-8")
     return {
-        name: Estimates(**{**found, "algorithms": tuple(KnownAlgorithm(*row) for row in found["algorithms"])})
+        name: Estimates(**{**found, "algorithms": tuple(map(_make_known, found["algorithms"]))})
         for name, found in tomllib.loads(text).items()
     }
+
+
+def _make_known(row: Sequence[Any]) -> KnownAlgorithm:
+    return KnownAlgorithm(AlgorithmFacts(*row[:4]), *row[4:])
 
 
 def find_estimates(generation: str) -> Estimates | None:

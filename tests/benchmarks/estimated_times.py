@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Times without machine code beside those with the compiler's own figures.
 
 `collect` compiles the seed programs and generated ones for each generation and keeps them in a folder, `fit` writes
@@ -28,8 +27,8 @@ from unittest.mock import patch
 
 import numpy as np
 from generated_steps import EXCHANGE, Step, make_candidates, make_exchange, make_step
-from scipy.optimize import least_squares
-from scipy.stats import spearmanr
+from scipy.optimize import least_squares  # type: ignore[import-untyped]
+from scipy.stats import spearmanr  # type: ignore[import-untyped]
 
 from hloscope.base.errors import HloscopeError
 from hloscope.compile.compiling import start_compile
@@ -39,8 +38,13 @@ from hloscope.compile.stages import find_stage_check
 from hloscope.compile.target import TargetFacts, make_facts
 from hloscope.cost import operations as cost_operations
 from hloscope.cost import price, price_capture
-from hloscope.cost.collectives import _find_algorithm, count_partitions, map_partitions_to_devices
-from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm
+from hloscope.cost.collectives import (
+    _find_algorithm,
+    count_partitions,
+    estimate_algorithm,
+    find_algorithm_facts,
+    map_partitions_to_devices,
+)
 from hloscope.cost.estimated_cycles import _IN_BOTH, PORTS, VECTOR, estimate_cycles
 from hloscope.cost.network import make_algorithm
 from hloscope.cost.operations import Operations, has_cycles_later, read_cycles
@@ -49,7 +53,8 @@ from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import CompileStage, Kind
-from hloscope.tpu.estimates import Estimates, KnownAlgorithm
+from hloscope.tpu.chips import find_chip
+from hloscope.tpu.estimates import AlgorithmFacts, Estimates, KnownAlgorithm
 from hloscope.tpu.slices import find_constants, find_smallest_slice
 from hloscope.tpu.torus import Torus
 
@@ -203,8 +208,8 @@ def _list_algorithms(
         if not algorithm.name or algorithm.offloaded:
             continue
         groups = tuple(tuple(device_of[member] for member in group) for group in one.groups)
-        facts = AlgorithmFacts.of(torus, one.kind, groups, max(one.payload_bytes, one.padded_bytes or 0))
-        known = KnownAlgorithm(*facts, algorithm.name, algorithm.directions if "Ring" in algorithm.name else 1)
+        facts = find_algorithm_facts(torus, one.kind, groups, max(one.payload_bytes, one.padded_bytes or 0))
+        known = KnownAlgorithm(facts, algorithm.name, algorithm.directions if "Ring" in algorithm.name else 1)
         yield facts, known, one.time_us * (one.executions or 1)
 
 
@@ -265,7 +270,7 @@ def fit_weights(examples: Sequence[Example], first: np.ndarray = _START, pull: f
 
 def _fit_rows(
     rows: Sequence[tuple[Example, Mapping[str, float], int, float]],
-    names: Sequence[str],
+    names: Sequence[str] | np.ndarray,
     weights: Mapping[str, float],
     pull: float,
 ) -> np.ndarray:
@@ -273,7 +278,7 @@ def _fit_rows(
         return np.log([weights[name] for name in names])
     cycles = np.array([row[2] for row in rows], dtype=float)
     inputs = {name for row in rows for name in row[1]} | {"read", "write"}
-    table = {name: np.array([row[1].get(name, 0.0) for row in rows]) for name in inputs}
+    table: dict[str, Any] = {name: np.array([row[1].get(name, 0.0) for row in rows]) for name in inputs}
     table["read"] = table["read"] + 1e-9
     equal = Counter((row[0].generation, row[2]) for row in rows)
     share = np.array([row[3] + _LEAST_SHARE / equal[row[0].generation, row[2]] for row in rows]) ** 0.5
@@ -287,7 +292,7 @@ def _fit_rows(
     adds_up = {row[0].generation for row in rows} <= _ADDS_UP_PRODUCTS
     limits = {name: each for name, each in _LEAST_LOGARITHMS.items() if adds_up or name != "result"}
     lowest = at_first - np.array([limits.get(name, 7.0) for name in names])
-    return least_squares(
+    fitted: np.ndarray = least_squares(
         differences,
         np.maximum(first, lowest + 1e-6),
         loss="soft_l1",
@@ -295,6 +300,7 @@ def _fit_rows(
         max_nfev=30,
         bounds=(lowest, at_first + 5.0),
     ).x
+    return fitted
 
 
 def choose_algorithms(examples: Iterable[Example]) -> tuple[KnownAlgorithm, ...]:
@@ -304,7 +310,7 @@ def choose_algorithms(examples: Iterable[Example]) -> tuple[KnownAlgorithm, ...]
     wrong = [rows[0][1]] if rows else []
     while wrong:
         kept.append(wrong[0])
-        others = [(facts, known) for facts, known, _ in rows if facts not in {one[:4] for one in kept}]
+        others = [(facts, known) for facts, known, _ in rows if facts not in {one.facts for one in kept}]
         wrong = [known for facts, known in others if not _cost_alike(known, estimate_algorithm(facts, kept))]
     return tuple(sorted(kept))
 
@@ -441,11 +447,11 @@ def write_estimates(examples: Mapping[str, Sequence[Example]], errors: Mapping[s
     lines = ["# generated by `python tests/benchmarks/estimated_times.py fit`"]
     for name, each in examples.items():
         made = make_estimates(fit_weights(each, pooled, _PULL), each, errors[name].of_steps(), errors[name].of_real())
-        chip = each[0].capture.slice.chip.name
+        chip = find_chip(f"v{name}" if name[0].isdigit() else name).name
         lines += ["", f"[{chip}]", f'libtpu = "{made.libtpu}"', f"programs = {made.programs}"]
         lines += [f"instructions = {made.instructions}"]
         lines += [f"{name} = {getattr(made, name):.3f}" for name in ("error", "median", "worst")]
-        lines += ["algorithms = [", *(f"    {json.dumps(list(row))}," for row in made.algorithms), "]"]
+        lines += ["algorithms = [", *(f"    {json.dumps([*row.facts, *row[1:]])}," for row in made.algorithms), "]"]
         lines += [f"[{chip}.cycles]", *(f"{key} = {value:g}" for key, value in made.cycles.items())]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -14,7 +14,9 @@ from hloscope.compile import client, compiling
 from hloscope.judge.baseline_files import parse_baselines, read_baselines, write_baselines
 from hloscope.judge.baselines import make_baseline
 from hloscope.judge.checks import can_be_scheduled
+from hloscope.judge.judging import judge
 from hloscope.judge.notation import read_contract
+from hloscope.model.analysis import count_constant_bytes
 from hloscope.model.vocabulary import CompileStage
 from hloscope.report.checks import _format_facts as format_target
 
@@ -189,6 +191,36 @@ def test_a_baseline_file_names_its_program(write):
         assert parse_baselines(changed, name="step.txt")[0].digest is None
     with pytest.raises(hloscope.HloscopeError, match="program of the baseline cannot be read"):
         parse_baselines(text.replace(line, "program: none"), name="step.txt")
+
+
+def test_only_a_program_with_its_own_figures_is_named_after_an_acceptance(write):
+    path = accept(write(""))
+    (kept,) = read_baselines(path)
+    (job,) = list_jobs(read_project(path.parent.parent / "hloscope.toml"), ())
+    found = replace(run_job(job, cached=False).analysis, digest="0" * 16)
+    assert judge(kept, found, root=job.root, of_target=True).accept().digest == "0" * 16  # the same figures
+    slower = replace(kept, step=replace(kept.step, step_us=0.99 * kept.step.step_us))
+    hardly = judge(slower, found, root=job.root, of_target=True).accept()
+    assert (hardly.step, hardly.digest) == (slower.step, kept.digest)  # growth within the tolerance adds up
+    less = replace(kept, rows=(replace(kept.rows[0], wire_bytes=1), *kept.rows[1:]), arrays=kept.arrays[1:])
+    changed = judge(less, found, root=job.root, of_target=True)
+    assert changed.accept([changed.changes[0].key]).digest is None
+
+
+def test_large_constants_count_as_code():
+    assert count_constant_bytes("  %c = bf16[4096,8192]{1,0:T(8,128)(2,1)} constant({...})\n") == 2 * 4096 * 8192
+    assert count_constant_bytes("  %c = s32[2]{0:T(128)} constant({1, 2})\n") == 0
+    assert count_constant_bytes("  %c = odd[64]{0} constant({...})\n") is None
+
+
+def test_a_digest_knows_the_figures_of_the_chip(write):
+    write("")
+    args, mesh = ("bf16[1024@X,512]", "bf16[256,1024@X]"), {"X": 8}
+    digests = [
+        hloscope.analyze("m.py:step", args, mesh=mesh, slice="v5e:2x4", chip_overrides=overrides).digest
+        for overrides in ((), (), "hbm_bytes_per_s=1e12")
+    ]
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_limits_of_times_need_machine_code():

@@ -9,14 +9,14 @@ import pytest
 from cost_examples import BLOCK, cycles, module_text
 
 from hloscope.analysis.analyze import analyze_module
-from hloscope.cost.estimated_algorithms import AlgorithmFacts, estimate_algorithm
+from hloscope.cost.collectives import estimate_algorithm
 from hloscope.cost.network import UNPRINTED_ALGORITHM, RouteKind, make_algorithm
 from hloscope.cost.price import WITHOUT_MACHINE_CODE, price_module
 from hloscope.hlo import parse_module
 from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.tpu import parse_slice
 from hloscope.tpu.chips import CHIPS
-from hloscope.tpu.estimates import find_estimates
+from hloscope.tpu.estimates import AlgorithmFacts, find_estimates
 
 ESTIMATED = ("v4", "v5e", "v5p", "v6e", "v7x")
 LOOP = """
@@ -119,7 +119,7 @@ def test_vector_work_is_estimated():
 @pytest.mark.parametrize("generation", ESTIMATED)
 def test_known_collectives_have_their_own_algorithm(generation):
     for known in find_estimates(generation).algorithms:
-        found = estimate_algorithm(AlgorithmFacts(*known[:4]), find_estimates(generation).algorithms)
+        found = estimate_algorithm(known.facts, find_estimates(generation).algorithms)
         assert found.algorithm == known.algorithm
         assert make_algorithm(found).way is not RouteKind.UNKNOWN
 
