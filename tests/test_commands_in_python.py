@@ -70,6 +70,7 @@ COMMANDS = {
             "stop_after": "record(stop_after)",
             "allow_writes": "record(allow_writes)",
             "save": "record(save)",
+            "quick": "record(stage)",
             "select": "record(select)",
             "ignore": "record(ignore)",
             "rule_options": "record(rule_options)",
@@ -80,7 +81,12 @@ COMMANDS = {
     "price": (
         hloscope.price,
         Prices,
-        {"target": "price(target)", "slices": "price(slices)", "executor": "price(executor)"},
+        {
+            "target": "price(target)",
+            "slices": "price(slices)",
+            "quick": "price(stage)",
+            "executor": "price(executor)",
+        },
     ),
     "suggest": (
         hloscope.suggest,
@@ -97,7 +103,7 @@ COMMANDS = {
             "executor": "suggest(executor)",
         },
     ),
-    "timeline": (hloscope.timeline, Timeline, {"target": "timeline(target)"}),
+    "timeline": (hloscope.timeline, Timeline, {"target": "timeline(target)", "quick": "timeline(stage)"}),
     "graph": (
         hloscope.graph,
         ProgramGraph,
@@ -106,6 +112,7 @@ COMMANDS = {
             "computation": "graph(computation)",
             "around": "graph(around)",
             "hops": "graph(hops)",
+            "quick": "graph(stage)",
         },
     ),
     "explain": (
@@ -180,6 +187,7 @@ COMMANDS = {
             "fail_on": "DiffDocument.fails(fail_on)",
             "at_least_ok": "DiffDocument.fails(at_least_ok)",
             "equivalent": "diff(equivalent)",
+            "quick": "diff(stage)",
             "source": "DiffDocument.report(source)",
             "config": "diff(config)",
             "no_cache": "diff(cached)",

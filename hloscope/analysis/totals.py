@@ -188,15 +188,20 @@ GUESS = "guess"
 """`SliceFact.chosen_by` of a slice that was guessed from a text."""
 
 
-def remove_guesses(analysis: Analysis) -> Analysis:
-    """The analysis as of text that names neither axes nor a slice: for contracts, baselines and comparisons."""
-    return _remove_made_up_names(remove_guessed_times(analysis))
+def remove_guesses(analysis: Analysis, *, keep_estimates: bool = False) -> Analysis:
+    """The analysis as of text that names neither axes nor a slice: for contracts, baselines and comparisons.
+
+    Args:
+        analysis: The analysis.
+        keep_estimates: Whether the times of a program that is only scheduled stay.
+    """
+    return _remove_made_up_names(remove_guessed_times(analysis, keep_estimates=keep_estimates))
 
 
-def remove_guessed_times(analysis: Analysis) -> Analysis:
+def remove_guessed_times(analysis: Analysis, *, keep_estimates: bool = False) -> Analysis:
     """The analysis without times that a verdict must not rest on: of a guessed chip, or before code is generated."""
     is_guess = analysis.slice is not None and analysis.slice.chosen_by == GUESS
-    if not is_guess and analysis.stage is not CompileStage.SCHEDULED:
+    if not is_guess and (keep_estimates or analysis.stage is not CompileStage.SCHEDULED):
         return analysis
     collectives = tuple(
         replace(collective, time_us=None, exposed_us=None, time_error=None, overlap=None)

@@ -23,7 +23,7 @@ from hloscope.app.analyzing import (
     analyze_text_target,
     capture_text,
 )
-from hloscope.app.requests import Request, Result, Text, follow
+from hloscope.app.requests import Request, Result, Text, follow, parse_stage
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from hloscope.model.timeline import Timeline
     from hloscope.report.dumps import DumpedModules
     from hloscope.report.shardings import ShardingTable
-
-
-_STAGES = (CompileStage.SCHEDULED, CompileStage.COMPILED)
 
 
 @front_door
@@ -110,27 +107,11 @@ def analyze(
         source_root=source_root,
         save_hlo=None if file is None else str(file),
         only=name,
-        wanted=CompileStage(calls.choice("stage", stage, _STAGES)),
+        wanted=parse_stage(stage),
     )
     if only is not None and not request.is_folder:
         raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
-    if stage == CompileStage.SCHEDULED:
-        refuse_stage("stage", request)
     return find_analysis(request).found
-
-
-def refuse_stage(name: str, request: Request) -> None:
-    """Refuses to stop a compile at a stage for a target that is not compiled.
-
-    Args:
-        name: The user's name for the option.
-        request: The request.
-
-    Raises:
-        TargetError: The target is HLO text or a folder of dumps.
-    """
-    if request.is_text or request.is_folder:
-        raise TargetError(f"{name} is for functions", why="HLO text is already compiled", fix="leave it out")
 
 
 def make_program_request(
@@ -327,6 +308,8 @@ def analyze_all(
 def timeline(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
+    *,
+    stage: str = CompileStage.COMPILED,
     **options: Unpack[TargetOptions],
 ) -> Timeline:
     """Predicts the timeline of one step: what runs when, on which unit of the device, and what is exposed.
@@ -338,6 +321,7 @@ def timeline(
     Args:
         target: As for `analyze`, except dump folders.
         args: One entry per positional argument, as for `analyze`.
+        stage: As for `analyze`.
         {options}
 
     Returns:
@@ -346,7 +330,7 @@ def timeline(
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    return find_timeline(Request(target=target, said={"args": args, **options})).found
+    return find_timeline(Request(target=target, said={"args": args, **options}, wanted=parse_stage(stage))).found
 
 
 def find_timeline(request: Request) -> Result[Timeline]:
@@ -415,6 +399,7 @@ def graph(
     computation: str | None = None,
     around: str | None = None,
     hops: int | None = None,
+    stage: str = CompileStage.COMPILED,
     **options: Unpack[TargetOptions],
 ) -> ProgramGraph:
     """Returns a compiled program as a dependency graph with times and the critical path.
@@ -429,12 +414,13 @@ def graph(
         computation: An HLO computation; by default all that run in a step, without the insides of fusions.
         around: An instruction's name; only its neighborhood is included.
         hops: Size of that neighborhood, in edges; 3 by default.
+        stage: As for `analyze`.
         {options}
 
     Raises:
         HloscopeError: As for `analyze`, or the computation or instruction does not exist.
     """
-    request = make_program_request(target, args, options)
+    request = make_program_request(target, args, options, wanted=parse_stage(stage))
     return find_graph(request, computation=computation, around=around, hops=hops).found
 
 

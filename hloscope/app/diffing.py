@@ -21,6 +21,8 @@ from hloscope.app.requests import (
     Result,
     Target,
     check_target,
+    is_compiled,
+    parse_stage,
     read_hlo_text,
     read_report,
     refuse_beside_analysis,
@@ -37,7 +39,7 @@ from hloscope.judge.judging import judge_two
 from hloscope.judge.matching import match
 from hloscope.model import Analysis, Collective
 from hloscope.model.capture import attach_evidence
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report.diffs import DiffDocument, TwoTotals, attach_sides, make_listed_change
 
 
@@ -60,8 +62,9 @@ class Side:
     @classmethod
     def of(cls, name: str, analysis: Analysis, *, root: Path | None = None) -> Side:
         """The side of an analyzed program, without guessed facts, which cannot be compared."""
-        known = remove_guesses(analysis)
-        return cls(name=name, baseline=make_baseline(known, root=root), analysis=known, root=root)
+        known = remove_guesses(analysis, keep_estimates=True)
+        baseline = make_baseline(known, root=root, keep_estimates=True)
+        return cls(name=name, baseline=baseline, analysis=known, root=root)
 
     @property
     def step_us(self) -> float | None:
@@ -89,6 +92,7 @@ def diff(
     equivalent: bool = False,
     config: str | Path | None = None,
     cached: bool = True,
+    stage: str = CompileStage.COMPILED,
     **options: Unpack[TargetOptions],
 ) -> DiffDocument:
     """Compares two programs: what they move, multiply and take. Collectives are matched by kind and source.
@@ -108,6 +112,7 @@ def diff(
         equivalent: Whether spellings that the compiler may exchange count as the same.
         config: The targets file; by default the nearest one in the current folder or its parents.
         cached: Whether to use the compile cache for names. False recompiles them and stores nothing.
+        stage: As for `analyze`. Steps are compared only if both are read at the same stage.
         {options}
 
     Raises:
@@ -130,7 +135,14 @@ def diff(
         raise TargetError("a revision contains no Python objects", fix='name the function, such as "model.py:step"')
     programs = (old,) if new is None else (old, new)
     return find_difference(
-        programs, written, facts=facts, base=base, config=file, cached=cached, equivalent=equivalent
+        programs,
+        written,
+        facts=facts,
+        base=base,
+        config=file,
+        cached=cached,
+        equivalent=equivalent,
+        wanted=parse_stage(stage),
     ).found
 
 
@@ -145,6 +157,7 @@ def find_difference(
     cached: bool = True,
     timeout_s: float | None = None,
     equivalent: bool = False,
+    wanted: CompileStage = CompileStage.COMPILED,
 ) -> Result[DiffDocument]:
     """Compares two programs, or with `base` one with itself in a git revision.
 
@@ -158,45 +171,64 @@ def find_difference(
         cached: Whether compiles are kept and taken from the cache.
         timeout_s: As for `run_jobs`.
         equivalent: As for `diff`.
+        wanted: For functions, the stage of the compile that is enough.
 
     Raises:
         HloscopeError: As for `diff`.
     """
+    how = _Compiling(config=config, cached=cached, timeout_s=timeout_s, wanted=wanted)
     names = [program for program in programs if isinstance(program, str)]
     with door.quiet(), door.progress() as stage:
         stage("compiling")
         if base is not None:
-            sides = _find_old_and_new_side(names[0], base, written, config, cached=cached, timeout_s=timeout_s)
+            sides = _find_old_and_new_side(names[0], base, written, how)
         else:
-            named = iter(find_sides(names, written, config=config, cached=cached, timeout_s=timeout_s))
+            named = iter(find_sides(names, written, how))
             sides = [
-                next(named) if isinstance(program, str) else _make_side(program, written, facts) for program in programs
+                next(named) if isinstance(program, str) else _make_side(program, written, facts, wanted)
+                for program in programs
             ]
     return Result(found=compare_sides(*sides, equivalent=equivalent), subject="difference")
 
 
-def _make_side(target: Any, written: TargetConfig, facts: Mapping[str, Any]) -> Side:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compiling:
+    """How named programs are found and compiled.
+
+    Attributes:
+        config: The targets file that the user named; None to look for it.
+        cached: Whether compiles are kept and taken from the cache.
+        timeout_s: As for `run_jobs`.
+        wanted: The stage of a compile that is enough.
+    """
+
+    config: Path | None
+    cached: bool
+    timeout_s: float | None
+    wanted: CompileStage
+
+
+def _make_side(target: Any, written: TargetConfig, facts: Mapping[str, Any], wanted: CompileStage) -> Side:
     if isinstance(target, Path):
         side = read_side(target, str(target), written)
         if side is None:
             raise TargetError(f"{target} is not a report, a baseline or an HLO file", fix=f"write '{target}:FUNCTION'")
         return side
-    found = target if isinstance(target, Analysis) else analyze(target, **facts)
+    stage = CompileStage.COMPILED if is_compiled(target) else wanted
+    found = target if isinstance(target, Analysis) else analyze(target, stage=stage, **facts)
     return Side.of(found.target, found)
 
 
-def _find_old_and_new_side(
-    name: str, base: str, written: TargetConfig, config: Path | None, *, cached: bool, timeout_s: float | None = None
-) -> list[Side]:
+def _find_old_and_new_side(name: str, base: str, written: TargetConfig, how: _Compiling) -> list[Side]:
     """The sides of a target in a revision and in the working tree."""
     here = Path.cwd()
     with check_out_revision(base, here) as older:
-        then = None if config is None else _find_old_config(config, older, base)
+        then = None if how.config is None else _find_old_config(how.config, older, base)
         jobs = [
             *make_jobs([name], written, start=older.here(here.resolve()) or here, config=then, checkout=older),
-            *make_jobs([name], written, start=here, config=config),
+            *make_jobs([name], written, start=here, config=how.config),
         ]
-        old, new = analyze_sides(jobs, cached=cached, timeout_s=timeout_s)
+        old, new = _analyze_sides(jobs, how)
     return [replace(old, name=f"{name} in {base}"), new]
 
 
@@ -209,22 +241,13 @@ def _find_old_config(config: Path, older: Checkout, revision: str) -> Path:
     return then
 
 
-def find_sides(
-    programs: Sequence[str],
-    written: TargetConfig,
-    *,
-    config: Path | None,
-    cached: bool,
-    timeout_s: float | None = None,
-) -> list[Side]:
+def find_sides(programs: Sequence[str], written: TargetConfig, how: _Compiling) -> list[Side]:
     """The programs with these names: files, functions, and targets of the targets file.
 
     Args:
         programs: The names.
         written: The options of functions and of HLO text.
-        config: The targets file that the user named; None to look for it.
-        cached: Whether compiles are kept and taken from the cache.
-        timeout_s: As for `run_jobs`.
+        how: How they are found and compiled.
 
     Raises:
         HloscopeError: The input is invalid, or one of them cannot be analyzed.
@@ -234,8 +257,8 @@ def find_sides(
     for name in to_compile:
         if is_hlo_target(name) or name.endswith(".json"):
             raise TargetError(f"there is no file {split_module(name)[0]}", fix="use the path from the current folder")
-    jobs = make_jobs(to_compile, written, start=Path.cwd(), config=config)
-    sides |= dict(zip(to_compile, analyze_sides(jobs, cached=cached, timeout_s=timeout_s), strict=True))
+    jobs = make_jobs(to_compile, written, start=Path.cwd(), config=how.config)
+    sides |= dict(zip(to_compile, _analyze_sides(jobs, how), strict=True))
     return [side for name in programs if (side := sides[name]) is not None]
 
 
@@ -355,15 +378,18 @@ def _find_job(name: str, project: ProjectConfig) -> Job:
     raise ConfigError(f"{name} does not name a slice", where=str(project.path), fix=f"use one of {choices}")
 
 
-def analyze_sides(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None = None) -> list[Side]:
-    """Analyzes targets; see `run_jobs` for the arguments.
+def _analyze_sides(jobs: Sequence[Job], how: _Compiling) -> list[Side]:
+    """Analyzes targets.
 
     Raises:
         TargetError: One of them cannot be analyzed.
     """
     sides = []
-    numbered = [replace(job, name=f"{index} {job.name}", keeps_program=True) for index, job in enumerate(jobs)]
-    for job, outcome in zip(jobs, run_jobs(numbered, cached=cached, timeout_s=timeout_s), strict=True):
+    numbered = [
+        replace(job, name=f"{index} {job.name}", keeps_program=True, wanted=how.wanted, baseline=None)
+        for index, job in enumerate(jobs)
+    ]
+    for job, outcome in zip(jobs, run_jobs(numbered, cached=how.cached, timeout_s=how.timeout_s), strict=True):
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.app.analyzing import Stage, analyze_capture
-from hloscope.app.requests import Request, Result, Text, follow, make_capture
+from hloscope.app.requests import Request, Result, Text, follow, make_capture, parse_stage
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
@@ -20,6 +20,7 @@ from hloscope.compile.executors import compile_on
 from hloscope.compile.functions import Function, begin_compile, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
 from hloscope.model import Analysis
+from hloscope.model.vocabulary import CompileStage
 from hloscope.report.price import Prices, Unpriced
 from hloscope.tpu.slices import override_chip, parse_slice
 
@@ -36,6 +37,7 @@ def price(
     *,
     executor: Any = None,
     timeout_s: float | None = None,
+    stage: str = CompileStage.COMPILED,
     **options: Unpack[ProgramOptions],
 ) -> Prices:
     """Predicts how long one step takes on each of several slices.
@@ -50,6 +52,7 @@ def price(
         args: One entry per positional argument, as for `analyze`.
         executor: Where compiles run, as for `suggest`; by default in processes on this machine.
         timeout_s: Time limit for each compile, in seconds.
+        stage: As for `analyze`.
         {options}
 
     Returns:
@@ -59,7 +62,8 @@ def price(
         HloscopeError: The input is invalid, or JAX rejects the program.
     """
     slices = calls.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
-    request = Request(target=target, said={"args": args, "timeout_s": timeout_s, **options})
+    said = {"args": args, "timeout_s": timeout_s, **options}
+    request = Request(target=target, said=said, wanted=parse_stage(stage))
     return find_prices(request, slices, executor).found
 
 

@@ -25,6 +25,7 @@ from hloscope.app.recording import (
     parse_recorded_slice,
     record_script,
 )
+from hloscope.app.requests import parse_stage
 from hloscope.base import calls
 from hloscope.base.calls import front_door, speak_python
 from hloscope.base.documents import to_plain
@@ -33,6 +34,7 @@ from hloscope.base.progress import show_waiting
 from hloscope.compile.target import RecordingOptions, TargetFacts, accept_options, make_facts
 from hloscope.judge.selection import make_selection
 from hloscope.model.recording import RecordedProgram, Recording
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import override_chip
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class Recorder:
                 "this recording has already been used", fix="start another: with hloscope.recording(...) as rec:"
             )
         with ExitStack() as undone:
-            watch = undone.enter_context(make_watch(self._request.facts, self._request.limits))
+            watch = undone.enter_context(make_watch(self._request))
             self._watching.enter_context(watch.watching())
             self._watch, self._devices = watch, undone.pop_all()
         return self
@@ -125,6 +127,7 @@ def recording(
     allow_writes: bool = False,
     select: str | Sequence[str] = (),
     ignore: str | Sequence[str] = (),
+    stage: str = CompileStage.COMPILED,
     **options: Unpack[RecordingOptions],
 ) -> Recorder:
     """Records what JAX compiles in a `with` block, and analyzes it for a TPU slice when the block ends.
@@ -150,6 +153,7 @@ def recording(
             on copies.
         select: Names of the rules to run; all when empty.
         ignore: Names of rules to skip.
+        stage: As for `analyze`.
         {options}
 
     Raises:
@@ -158,7 +162,10 @@ def recording(
     facts = _make_facts(slice, options)
     chosen, limits = _check_limits(only, top, run, run_below_bytes, stop_after, allow_writes)
     rules = make_selection(select=select, ignore=ignore)
-    return Recorder(RecordingRequest(command=(), facts=facts, limits=limits, chosen=chosen, judging=rules))
+    request = RecordingRequest(
+        command=(), facts=facts, limits=limits, chosen=chosen, judging=rules, wanted=parse_stage(stage)
+    )
+    return Recorder(request)
 
 
 def _make_facts(slice: str, options: RecordingOptions) -> TargetFacts:
@@ -202,6 +209,7 @@ def record(
     save: str | Path | None = None,
     select: str | Sequence[str] = (),
     ignore: str | Sequence[str] = (),
+    stage: str = CompileStage.COMPILED,
     **options: Unpack[RecordingOptions],
 ) -> Recording:
     """Runs an unmodified Python script in a separate process, and analyzes every program that JAX compiles there.
@@ -221,6 +229,7 @@ def record(
         save: Folder to write each analyzed program to, as HLO and as JSON.
         select: As for `recording`.
         ignore: As for `recording`.
+        stage: As for `analyze`.
         {options}
 
     Raises:
@@ -233,10 +242,16 @@ def record(
     chosen, limits = _check_limits(only, top, run, run_below_bytes, stop_after, allow_writes)
     folder = calls.path("save", save, example='save="programs"')
     request = RecordingRequest(
-        command=tuple(script), facts=facts, limits=limits, chosen=chosen, judging=rules, save=folder
+        command=tuple(script),
+        facts=facts,
+        limits=limits,
+        chosen=chosen,
+        judging=rules,
+        save=folder,
+        wanted=parse_stage(stage),
     )
-    with show_waiting() as stage:
-        stage("running the script")
+    with show_waiting() as display:
+        display("running the script")
         return _record_in_child(request)
 
 

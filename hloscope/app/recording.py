@@ -27,6 +27,7 @@ from hloscope.base.store import open_default_store
 from hloscope.compile.target import TargetFacts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.model.recording import KeptWrite, Recompiled, RecordedProgram, Recording, SmallPrograms
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice, find_smallest_slice, parse_slice
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class RecordingRequest:
         chosen: The programs to analyze.
         judging: The rules to run and the accepted findings.
         save: Folder to write each analyzed program to; None to write none.
+        wanted: The stage of a compile that is enough.
     """
 
     command: tuple[str, ...]
@@ -80,6 +82,7 @@ class RecordingRequest:
     chosen: Chosen = Chosen()
     judging: RuleSelection = DEFAULT_SELECTION
     save: Path | None = None
+    wanted: CompileStage = CompileStage.COMPILED
 
 
 def parse_recorded_slice(facts: TargetFacts) -> Slice:
@@ -98,7 +101,7 @@ def parse_recorded_slice(facts: TargetFacts) -> Slice:
 
 
 @contextmanager
-def make_watch(facts: TargetFacts, limits: Limits) -> Iterator[Watch]:
+def make_watch(request: RecordingRequest) -> Iterator[Watch]:
     """Makes JAX's devices those of a slice, and yields a watch that is not yet on.
 
     Raises:
@@ -109,12 +112,19 @@ def make_watch(facts: TargetFacts, limits: Limits) -> Iterator[Watch]:
     from hloscope.compile.jax_support import RECORDING, check_supported
     from hloscope.compile.recording.watching import Watch
 
-    chosen = parse_recorded_slice(facts)
-    facts = replace(facts, slice=chosen.name)
+    chosen = parse_recorded_slice(request.facts)
+    facts = replace(request.facts, slice=chosen.name)
     check_supported(RECORDING)
     check_not_tracing()
     with isolate_call(of_a_block=True), show_slice_to_script(facts, chosen) as devices:
-        yield Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=open_default_store())
+        yield Watch(
+            whole=chosen,
+            devices=devices,
+            facts=facts,
+            limits=request.limits,
+            store=open_default_store(),
+            wanted=request.wanted,
+        )
 
 
 def record_script(
@@ -135,7 +145,7 @@ def record_script(
 
     script = find_script(request.command)
     save = _make_saver(request.save)
-    with make_watch(request.facts, request.limits) as watch:
+    with make_watch(request) as watch:
         stage("running the script")
         with running(), watch.watching():
             ending = run_to_its_end(script.run)

@@ -464,6 +464,19 @@ class FrontDoor:
 PYTHON = FrontDoor()
 
 
+STAGE = "stage"
+"""The option for the stage of a compile that is enough, in Python."""
+
+
+def parse_stage(value: object) -> CompileStage:
+    """Reads the stage of a compile that is enough: `scheduled` or `compiled`.
+
+    Raises:
+        NotationError: It is neither.
+    """
+    return CompileStage(calls.choice(STAGE, value, (CompileStage.SCHEDULED, CompileStage.COMPILED)))
+
+
 PROFILE_PROGRAM = "the program in the profile"
 """The target of a comparison that names none."""
 
@@ -531,7 +544,8 @@ class Request:
         Raises:
             HloscopeError: An option is invalid, or applies only to functions.
         """
-        named = {**self.said, "save_hlo": self.save_hlo}
+        is_early = self.wanted is CompileStage.SCHEDULED
+        named = {**self.said, "save_hlo": self.save_hlo, STAGE: self.wanted if is_early else None}
         return self.door.read(refuse_beside_text(self.target, named, self.door.called))
 
 

@@ -21,6 +21,7 @@ from hloscope.cli.options import (
     fail_on_option,
     group_by_option,
     jobs_option,
+    quick_option,
     rule_options,
     source_option,
     source_root_option,
@@ -100,12 +101,7 @@ _folder_options = combine_options(
 @_folder_options
 @target_options()
 @click.option("--save-hlo", metavar="FILE", help="Write the compiled HLO text, to which the report's lines refer.")
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Stop a long compile once the program is scheduled: what it moves is complete then, its times are estimates, "
-    "and whether it compiles is open.",
-)
+@quick_option
 @source_root_option
 @rule_options
 @fail_on_option()
@@ -121,9 +117,7 @@ _folder_options = combine_options(
 def command(target: str, **options: Any) -> Result[Analysis]:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
     request = targets.make_request(target, options, only=options["only"], helpers=targets.find_own_helpers())
-    if options["quick"]:
-        request = _stop_early(request)
-    elif running.is_shown_as_it_comes():
+    if not options["quick"] and running.is_shown_as_it_comes():
         request = replace(request, begins=True)
     if request.is_folder:
         return _find_in_folder(request, options)
@@ -131,14 +125,6 @@ def command(target: str, **options: Any) -> Result[Analysis]:
     from hloscope.app.analyses import find_analysis
 
     return find_analysis(request)
-
-
-def _stop_early(request: Request) -> Request:
-    from hloscope.app.analyses import refuse_stage
-    from hloscope.model.vocabulary import CompileStage
-
-    refuse_stage("--quick", request)
-    return replace(request, wanted=CompileStage.SCHEDULED)
 
 
 # ---- folders of dumps

@@ -10,7 +10,7 @@ import click
 from hloscope.base.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
-from hloscope.cli.options import project_options, source_option, target_options
+from hloscope.cli.options import project_options, quick_option, source_option, target_options
 from hloscope.compile.target import OPTIONS
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ FAIL_ON_HELP = (
 @click.option("--equivalent", is_flag=True, help="Treat spellings that the compiler may interchange as the same.")
 @project_options
 @target_options()
+@quick_option
 @source_option
 @running.reports("difference", _choose_exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
@@ -92,6 +93,7 @@ def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
         cached=not options["no_cache"],
         timeout_s=options["timeout_s"],
         equivalent=options["equivalent"],
+        wanted=targets.find_wanted_stage(options),
     )
 
 

@@ -90,6 +90,13 @@ project_options = combine_options(
     click.option("--no-cache", is_flag=True, help="Compile everything anew, and cache nothing."),
 )
 
+quick_option: Decorator = click.option(
+    "--quick",
+    is_flag=True,
+    help="Stop a long compile once the program is scheduled: what it moves is complete then, its times are estimates, "
+    "and whether it compiles is open.",
+)
+
 jobs_option: Decorator = click.option(
     "--jobs",
     type=click.IntRange(1),

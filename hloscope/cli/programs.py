@@ -16,6 +16,7 @@ from hloscope.cli.options import (
     executor_option,
     fail_on_option,
     jobs_option,
+    quick_option,
     source_root_option,
     target_options,
 )
@@ -47,6 +48,7 @@ https://ui.perfetto.dev opens the trace, XProf and TensorBoard the folder.
 @click.command(epilog=_TIMELINE_EPILOG)
 @click.argument("target")
 @target_options()
+@quick_option
 @running.reports("timeline", writes_to="FILE, or for xplane into a folder")
 def timeline(target: str, **options: Any) -> Result[Timeline]:
     """Predict the timeline of one step of TARGET: compute, transfers and waits. A loop is one body with a count."""
@@ -76,6 +78,7 @@ Examples
     metavar="N",
     help="How many edges away from --around. [default: 3]",
 )
+@quick_option
 @running.reports("graph")
 def graph(target: str, computation: str | None, around: str | None, hops: int | None, **options: Any) -> Any:
     """Write TARGET's instructions as a graph, with times, bytes and axes, and the critical path marked."""
@@ -112,6 +115,7 @@ def _choose_price_exit_code(priced: Priced, _options: object) -> int:
     help="v5e:2x4, v5p-16, 2*v5e:2x4. Repeats: each is a row of the table.",
 )
 @target_options(without=("slice",))
+@quick_option
 @executor_option
 @running.reports("prices", _choose_price_exit_code)
 def price(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Result[Prices]:

@@ -14,7 +14,7 @@ from hloscope.base.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.base.progress import show_progress
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
-from hloscope.cli.options import fail_on_option, rule_options, target_options
+from hloscope.cli.options import fail_on_option, quick_option, rule_options, target_options
 
 if TYPE_CHECKING:
     from hloscope.model.recording import Recording
@@ -97,6 +97,7 @@ def _parse_bytes(_context: object, _option: object, text: str) -> int:
 @click.option("--allow-writes", is_flag=True, help="Let the script write files even though its values are not real.")
 @click.option("--save", metavar="DIR", help="Write each analyzed program to DIR, as HLO and as JSON.")
 @target_options(without=_OMITTED_OPTIONS)
+@quick_option
 @rule_options
 @fail_on_option()
 @running.reports("recording", _choose_exit_code, then=_leave)
@@ -125,6 +126,7 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
         chosen=Chosen(only=options["only"], top=options["top"]),
         judging=judging,
         save=None if options["save"] is None else Path(options["save"]),
+        wanted=targets.find_wanted_stage(options),
     )
     with (
         running.reserve_stdout(),

@@ -14,6 +14,7 @@ from hloscope.base.errors import NotationError
 from hloscope.base.progress import show_progress
 from hloscope.cli import running
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME, TargetFacts
+from hloscope.model.vocabulary import CompileStage
 
 if TYPE_CHECKING:
     from hloscope.app.requests import FrontDoor, Request
@@ -45,11 +46,17 @@ def make_request(target: str | None, options: Options, *, ahead: bool = True, **
         target=PROFILE_PROGRAM if target is None else target,
         said={option.name: options.get(option.name) for option in OPTIONS if option.flags},
         door=make_front_door(),
+        wanted=find_wanted_stage(options),
         source_root=options.get("source_root"),
         save_hlo=options.get("save_hlo"),
         configured=options.get(_CONFIGURED),
         **more,
     )
+
+
+def find_wanted_stage(options: Options) -> CompileStage:
+    """The stage of a compile that is enough, from `--quick`."""
+    return CompileStage.SCHEDULED if options.get("quick") else CompileStage.COMPILED
 
 
 def make_front_door() -> FrontDoor:
@@ -84,6 +91,10 @@ def find_own_helpers() -> tuple[str, ...]:
 
 
 def _find_flag(name: str) -> str:
+    from hloscope.app.requests import STAGE
+
+    if name == STAGE:
+        return "--quick"
     option = OPTIONS_BY_NAME.get(name)
     return option.flags[0] if option is not None and option.flags else f"--{name.replace('_', '-')}"
 

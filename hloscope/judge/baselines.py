@@ -36,7 +36,7 @@ from hloscope.model import (
 )
 from hloscope.model.analysis import Kernel
 from hloscope.model.capture import Capture
-from hloscope.model.vocabulary import REDUCING, Bound, Kind, Link, Origin
+from hloscope.model.vocabulary import REDUCING, Bound, CompileStage, Kind, Link, Origin
 from hloscope.version import MODEL_VERSION
 
 MIXED = "mixed"
@@ -195,6 +195,7 @@ class BaselineStep:
         model: The version of the cost model: of another one nothing is compared.
         bound: Whether the prediction is exact, apart from its range, or a bound; unknown where too much of it is of
             operations that are not understood.
+        is_estimated: Whether it was predicted before machine code was made; never so in a file.
     """
 
     step_us: float
@@ -202,6 +203,11 @@ class BaselineStep:
     most_us: float
     model: int
     bound: Bound = Bound.EXACT
+    is_estimated: bool = False
+
+    def has_basis_of(self, other: BaselineStep) -> bool:
+        """True if both were predicted in the same way, so that they can be compared."""
+        return (self.model, self.is_estimated) == (other.model, other.is_estimated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,15 +257,18 @@ def _find_compiler(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, versions[name]) for name in _COMPILERS if name in versions)
 
 
-def make_baseline(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
+def make_baseline(
+    analysis: Analysis, *, target: str | None = None, root: Path | None = None, keep_estimates: bool = False
+) -> Baseline:
     """The baseline of a program, without what was guessed of it.
 
     Args:
         analysis: The program.
         target: Its name in the baseline; the analysis' own when None.
         root: The project's folder: files below it are named relative to it, others by their last two parts.
+        keep_estimates: Whether to take the step of a program that is only scheduled, to compare it with another one.
     """
-    analysis = remove_guesses(analysis)
+    analysis = remove_guesses(analysis, keep_estimates=keep_estimates)
     mesh, time = analysis.mesh, analysis.time
     sending = [(mark_unseen(each.name), each.fingerprint or "unknown") for each in analysis.kernels if each.remote_dma]
     return Baseline(
@@ -279,6 +288,7 @@ def make_baseline(analysis: Analysis, *, target: str | None = None, root: Path |
             most_us=round(time.most_us, 3),
             model=MODEL_VERSION,
             bound=_find_step_bound(time),
+            is_estimated=analysis.stage is CompileStage.SCHEDULED,
         ),
         not_understood=len(analysis.unmodelled),
         kernels=tuple(sorted(sending)) or None,

@@ -107,8 +107,11 @@ def can_be_scheduled(contract: Contract | None, baseline: Path | None, fail_on: 
 def is_scheduled_enough(program: Capture, contract: Contract | None, baseline: Path | None) -> bool:
     """Returns whether a scheduled program is its baseline's, if there is one, is in its limits, and has no kernels.
 
-    A kernel may be refused when its code is made, for want of VMEM, and is not in the digest.
+    A kernel may be refused when its code is made, for want of VMEM, and is not in the digest. A program of which
+    nothing is expected is only read.
     """
+    if contract is None and baseline is None:
+        return True
     limits = () if contract is None else contract.all_of(Limit)
     memory = summarize_memory(program)
     if not all(can_decide_peak(limit.most, memory) for limit in limits if limit.quantity is Quantity.HBM):

@@ -83,7 +83,7 @@ def _make_step(before: Baseline, after: Baseline) -> Iterator[Figure]:
             after_range=None if now is None else (now.least_us, now.most_us),
             before_bound=Bound.EXACT if then is None else then.bound,
             after_bound=Bound.EXACT if now is None else now.bound,
-            comparable=then is None or now is None or then.model == now.model,
+            comparable=then is None or now is None or then.has_basis_of(now),
         )
 
 
@@ -218,7 +218,7 @@ def find_left_open(then: Baseline, now: Baseline, *, called: str) -> Iterator[tu
     if not then.arrays and now.arrays:
         yield "arguments", f"{called} does not say what the arguments and outputs are"
     if then.step is not None and now.step is not None and not _is_earlier_model(then, now):
-        yield from ((("step", words),) if (words := _describe_other_model(then, now)) else ())
+        yield from ((("step", words),) if (words := _describe_other_basis(then, now)) else ())
     if is_older(then, now):
         return
     if then.step is None and now.step is not None:
@@ -237,11 +237,7 @@ def find_caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Ite
             "the baseline is of format 1: types, operations, matmuls, arguments, outputs, the step and the peak memory "
             "are not judged"
         )
-    elif then.step is None and now.step is not None:
-        yield "the step is not judged: the baseline does not have it"
-    elif then.step is not None and now.step is None:
-        yield "the step is not judged: it is not predicted now"
-    elif (words := _describe_other_model(then, now)) is not None:
+    elif (words := _describe_steps(then, now)) is not None:
         yield words
     unknown = max(count_unknown(side.matmuls or ()) for side in (then, now))
     if unknown and not then.is_first_version:
@@ -255,14 +251,27 @@ def find_caveats(then: Baseline, now: Baseline, tolerance: AllowedGrowth) -> Ite
             yield f"{'the step' if name == 'step' else describe_memory(name)} may grow by {format_share(share)}"
 
 
+def _describe_steps(then: Baseline, now: Baseline) -> str | None:
+    if then.step is None or now.step is None:
+        if then.step is now.step:
+            return None
+        missing = "the baseline does not have it" if then.step is None else "it is not predicted now"
+        return f"the step is not judged: {missing}"
+    if then.step.is_estimated and now.step.is_estimated:
+        return "both steps are estimates, made before there was machine code"
+    return _describe_other_basis(then, now)
+
+
 def describe_memory(part: str) -> str:
     """`the peak memory`: a part of the memory, by its name in a baseline."""
     return "the peak memory" if part == "peak" else f"the memory for {part}"
 
 
-def _describe_other_model(then: Baseline, now: Baseline) -> str | None:
-    if then.step is None or now.step is None or then.step.model == now.step.model:
+def _describe_other_basis(then: Baseline, now: Baseline) -> str | None:
+    if then.step is None or now.step is None or then.step.has_basis_of(now.step):
         return None
+    if then.step.model == now.step.model:
+        return "the steps are not compared: one of them is an estimate, made before there was machine code"
     return f"the step is not judged: the baseline's cost model is {then.step.model}, this is {now.step.model}"
 
 

@@ -10,17 +10,23 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 import two_stages
+from click.testing import CliRunner
 from compiled_twice import lowered
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import hloscope
 from hloscope.app.analyses import find_analysis
 from hloscope.app.requests import FrontDoor, Request
 from hloscope.base.errors import CompilerDiedError
 from hloscope.base.store import Store
+from hloscope.cli import group
 from hloscope.compile import client, compiling, jax_support, stages
 from hloscope.compile.step import _surely_fits
+from hloscope.judge.figures import STEP, find_figure
 from hloscope.model.capture import CompiledProgram, HbmPeak
 from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import parse_slice
@@ -184,8 +190,12 @@ def test_a_contract_on_its_time_is_not_decided(scheduled):
 
 
 def test_stages_are_of_functions(tmp_path):
-    with pytest.raises(hloscope.HloscopeError, match="stage is for functions"):
-        hloscope.analyze(TEXT, stage="scheduled")
+    for ask in (hloscope.analyze, hloscope.timeline, hloscope.graph):
+        with pytest.raises(hloscope.HloscopeError, match="stage does not apply to HLO text"):
+            ask(TEXT, stage="scheduled")
+    refused = CliRunner().invoke(group, ["price", str(TEXT), "--slice", "v5e:2x4", "--quick"])
+    assert refused.exit_code == 2
+    assert "--quick does not apply to HLO text" in refused.stderr
     with pytest.raises(hloscope.HloscopeError, match="stage"):
         hloscope.analyze(TEXT, stage="quick")
 
@@ -229,3 +239,56 @@ def test_a_first_report_is_shown_while_machine_code_is_made(program):
     assert (first.stage, is_whole, found.stage) == (CompileStage.SCHEDULED, False, CompileStage.COMPILED)
     assert first.digest == found.digest
     assert [str(each.why) for each in first.collectives] == [str(each.why) for each in found.collectives]
+
+
+# ---- every question about a function may stop at the first stage
+
+MATMULS = f"{FOLDER / 'two_matmuls.py'}:two_matmuls"
+
+
+@pytest.fixture
+def slow_code(monkeypatch):
+    """Makes machine code seem to take long, for every program."""
+    monkeypatch.setattr(client.Question, "is_answered", False)
+    monkeypatch.setattr(compiling, "SOON_COMPILED_CHARS", 0)
+    monkeypatch.setenv("HLOSCOPE_CACHE", "0")
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.usefixtures("slow_code")
+def test_prices_timelines_and_graphs_are_estimated_when_scheduled():
+    prices = hloscope.price(MATMULS, ("v5e:2x4", "v6e:2x4"), stage="scheduled")
+    assert [(each.stage, each.time.basis) for each in prices] == [(CompileStage.SCHEDULED, "estimates")] * 2
+    (first, _) = prices
+    assert hloscope.timeline(MATMULS, slice="v5e:2x4", stage="scheduled").step_us == first.time.step_us
+    assert hloscope.graph(MATMULS, slice="v5e:2x4", stage="scheduled").nodes
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.usefixtures("slow_code")
+def test_an_estimated_step_is_compared_with_another_one_alone():
+    early, late = (hloscope.analyze(MATMULS, slice="v5e:2x4", stage=stage) for stage in ("scheduled", "compiled"))
+    other = hloscope.analyze(f"{MATMULS}_shard_map", slice="v5e:2x4", stage="scheduled")
+    estimated = hloscope.diff(early, other)
+    assert find_figure(estimated.judged.figures, STEP).comparable
+    assert "both steps are estimates, made before there was machine code" in estimated.judged.caveats
+    mixed = hloscope.diff(early, late)
+    assert find_figure(mixed.judged.figures, STEP) is None
+    assert "one of them is an estimate, made before there was machine code" in str(mixed)
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.usefixtures("slow_code")
+def test_recorded_programs_are_read_when_they_are_scheduled():
+    with hloscope.recording("v5e:2x4", stage="scheduled", only="squared") as rec:
+        mesh = jax.make_mesh((8,), ("X",), axis_types=(jax.sharding.AxisType.Auto,))
+        weights = jax.numpy.zeros((4096, 8192), device=NamedSharding(mesh, P(None, "X")))
+
+        @jax.jit
+        def squared(x):
+            return x @ x.T
+
+        assert squared(weights).shape == (4096, 4096)
+    (found,) = rec.programs
+    assert (found.analysis.stage, found.analysis.time.basis) == (CompileStage.SCHEDULED, "estimates")
+    assert [each.kind for each in found.analysis.collectives]

@@ -44,6 +44,7 @@ from hloscope.compile.recording.scripts import RUN_BELOW_BYTES, Limits, SeenEnou
 from hloscope.compile.recording.writes import WriteLog, writes_guarded
 from hloscope.compile.target import TargetFacts
 from hloscope.model.capture import Capture, DeviceLayout
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice, SliceDevice, find_smallest_slice, list_devices, list_shapes
 
 _MAX_HELD = 8
@@ -307,6 +308,7 @@ class Watch:
         facts: The options that apply to all programs.
         limits: What to execute, and when to end the recording.
         store: The compile cache.
+        wanted: The stage of a compile that is enough.
         programs: The programs, in the order of their first calls.
         fakes: The arrays whose values are not real.
         held: The bytes of the arrays whose values are real.
@@ -320,6 +322,7 @@ class Watch:
     facts: TargetFacts
     limits: Limits
     store: Store | None
+    wanted: CompileStage = CompileStage.COMPILED
     programs: list[Program] = field(default_factory=list)
     fakes: Fakes = field(init=False)
     held: Held = field(default_factory=Held)
@@ -552,7 +555,7 @@ class Watch:
         """Starts a program's compile, once."""
         if program.pending is None and program.error is None:
             try:
-                program.pending = start_compile(program.lowered, store=self.store)
+                program.pending = start_compile(program.lowered, store=self.store, wanted=self.wanted)
             except HloscopeError as error:
                 program.error = error
 
