@@ -17,6 +17,7 @@ from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.base.units import count_array_bytes, format_bytes, pluralize, sum_known
 from hloscope.model.capture import Capture, Evident, Mesh
 from hloscope.model.collectives import ArrayShape, Collectives
+from hloscope.model.decision import Decision
 from hloscope.model.finding import Finding, severe
 from hloscope.model.reason import Rematerialization, Stack
 from hloscope.model.trial import StepTime
@@ -121,6 +122,8 @@ class Analysis(Shown, Evident):
             for simulated CPU devices.
         collectives: Sorted by wire bytes per step, largest first; those with unknown bytes precede all others.
         totals: Sums per step on one device.
+        decisions: Which dimension each axis was given to, and what follows from it: those of the most exposed time
+            first; empty for HLO text alone.
         arguments: The program's arguments, in order.
         outputs: The program's outputs, in order.
         intermediates: The largest intermediate arrays, largest first.
@@ -156,6 +159,7 @@ class Analysis(Shown, Evident):
     memory: Memory
     memory_peak: MemoryPeak | None = None
     time: StepTime | None = None
+    decisions: tuple[Decision, ...] = ()
     rematerializations: tuple[Rematerialization, ...] = ()
     findings: tuple[Finding, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()

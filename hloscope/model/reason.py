@@ -118,6 +118,50 @@ class AskedBy:
     source: Stack = ()
 
 
+class DimensionRole(StrEnum):
+    """What a dimension is to a training step."""
+
+    BATCH = "batch"
+    DATA = "data"
+    FEATURES = "features"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """A class of dimensions: those of the program's values that one mesh axis can shard together.
+
+    Attributes:
+        name: Its letter in einsums and in the notation of arguments, otherwise its size; another class of the same name
+            has a number behind it.
+        size: Its size.
+        role: Its role in a training step: `batch` for the first dimension of arguments from outside, `data` for their
+            others, `features` for those of weights; None for other programs.
+    """
+
+    name: str
+    size: int
+    role: DimensionRole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Which dimension has a mesh axis at an operation, and which one does without.
+
+    Attributes:
+        axis: The mesh axis.
+        winner: The dimension that it shards; None if it shards none.
+        loser: The dimension that is made whole for this, or that the axis was given to elsewhere; None if no other
+            dimension claims it.
+        other_bytes: Bytes that one device would send at this operation per execution if the loser had the axis; None if
+            unknown.
+    """
+
+    axis: str
+    winner: Dimension | None = None
+    loser: Dimension | None = None
+    other_bytes: int | None = None
+
+
 _Tensor = Annotated[Tensor, Table("tensors", "The arrays of the user's program that reasons are about.")]
 _Operation = Annotated[Operation, Table("operations", "The operations of the user's program that reasons are about.")]
 _AskedBy = Annotated[AskedBy, Table("askers", "Who put axes on arrays.")]
@@ -153,6 +197,7 @@ class Reason(Brief):
         realigns: The collective whose padded shards this one realigns; None if it realigns none.
         weight: For the sum of a gradient, the argument whose gradient it is; that argument is not sharded over these
             axes.
+        claims: For each axis, which dimension has it there, and which one does without; empty if unknown.
         missing: What is unknown and how to find out; None if nothing is missing.
     """
 
@@ -179,6 +224,7 @@ class Reason(Brief):
     of_part: bool = False
     weight: _Tensor | None = None
     realigns: str | None = None
+    claims: tuple[Claim, ...] = ()
     missing: str | None = None
 
 

@@ -28,8 +28,7 @@ from hloscope.search.space import ProgramLeaf, ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.tpu.slices import Slice
 from hloscope.why.reshards import known_sharding
-from hloscope.why.shardings import to_frames
-from hloscope.why.shardy_graph import LOOP_BODY, ShardyGraph, is_written
+from hloscope.why.shardy_graph import LOOP_BODY, ShardyGraph, is_written, to_frames
 
 # ---- candidate changes that may remove a collective or make it smaller, from the typed reason for it
 #

@@ -21,18 +21,13 @@ from hloscope.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.why.reshards import Reshard, find_dimensions_over, find_final_value, find_search_name, known_sharding
 from hloscope.why.shardings import (
     UserProgram,
-    find_askers,
     find_differentiated,
-    find_holders,
     find_operation_name,
-    find_output_asker,
-    make_asker,
     make_operand_tensors,
     make_operation,
     make_tensor,
-    to_frames,
 )
-from hloscope.why.shardy_graph import COLLECTIVE_KINDS, is_users_constraint
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, is_users_constraint, to_frames
 
 _REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation"})
 _CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
@@ -87,7 +82,7 @@ def _find_requests_behind(program: UserProgram, reshard: Reshard) -> tuple[Shard
     value = graph.value(first.results[0])
     while len(users := graph.users(value)) == 1 and graph.keeps_elements(users[0][0]):
         if is_users_constraint(users[0][0]):
-            return users[0][0], (make_asker(program, users[0][0], ",".join(reshard.axes)),)
+            return users[0][0], (program.askers.make_asker(users[0][0], ",".join(reshard.axes)),)
         value = graph.value(users[0][0].results[0])
     return None, _find_output_requests(program, value, reshard.axes) if all(
         user.kind == "func.return" for user, _ in users
@@ -123,9 +118,10 @@ def explain_operand(program: UserProgram, op: ShardyOp, number: int, axes: Axes)
         operand=number,
         operands=make_operand_tensors(program, op, unmoved=True),
         result=make_tensor(program, graph.value(op.results[0])) if op.results else None,
-        held_by=find_holders(program, value, axes),
+        held_by=program.askers.find_holders(value, axes),
         asked_by=asked,
         conflicting=letter,
+        claims=program.claims.find(op, number, axes),
         **_describe_loop(program, value, graph.loop(op)),
     )
 
@@ -187,7 +183,7 @@ def _find_requests_and_letter(
     program: UserProgram, conflict: _Conflict | None, axes: Axes
 ) -> tuple[tuple[AskedBy, ...], str | None]:
     """The requests for the array that an operand has to fit, and the letter of the conflicting dimension."""
-    return ((), None) if conflict is None else (find_askers(program, conflict[0], axes), conflict[1])
+    return ((), None) if conflict is None else (program.askers.find_askers(conflict[0], axes), conflict[1])
 
 
 def find_operand_kind(program: UserProgram, op: ShardyOp, number: int, axes: Axes) -> ReasonKind | None:
@@ -320,9 +316,11 @@ def _make_reshard_reason(
         operand=operand,
         operands=() if shown is None else make_operand_tensors(program, shown),
         result=None if shown is None or not shown.results else make_tensor(program, graph.value(shown.results[0])),
-        held_by=_exclude_holders(asked_by, find_holders(program, reshard.value, reshard.axes)),
+        held_by=_exclude_holders(asked_by, program.askers.find_holders(reshard.value, reshard.axes)),
         asked_by=asked_by,
         conflicting=conflicting,
+        claims=(() if shown is None else program.claims.find(shown, operand, reshard.axes))
+        or program.claims.find_moved(reshard.value, reshard.before, reshard.after, reshard.axes),
         **_describe_loop(program, reshard.value, reshard.loop),
     )
 
@@ -348,7 +346,7 @@ def _describe_need(
         "consumer": make_operation(program, consumer),
         "operand": operand,
         "asked_by": _find_output_requests(program, result, axes)
-        or find_askers(program, result, (axis for axis in axes if axis in axes_in(wanted))),
+        or program.askers.find_askers(result, (axis for axis in axes if axis in axes_in(wanted))),
     }
 
 
@@ -356,7 +354,7 @@ def _find_output_requests(program: UserProgram, value: ShardyValue, axes: Axes) 
     """The requests of the outputs that return an array."""
     users, main = program.graph.real_users(value), program.graph.module.main
     numbers = [number for user, number in users if user.kind == "func.return" and user.parent == main]
-    return tuple(filter(None, (find_output_asker(program, number, ",".join(axes)) for number in numbers)))
+    return tuple(filter(None, (program.askers.find_output_asker(number, ",".join(axes)) for number in numbers)))
 
 
 def _find_constraint_requests(reshard: Reshard) -> tuple[AskedBy, ...]:
@@ -392,7 +390,10 @@ def _explain_sum(
     if maker is not None and find_search_name(graph, maker) is not None:
         operands = operands[:1]  # the positions after it are JAX's
     held_by = [
-        asker for array in arrays if find_dimensions_over(array, axes) for asker in find_holders(program, array, axes)
+        asker
+        for array in arrays
+        if find_dimensions_over(array, axes)
+        for asker in program.askers.find_holders(array, axes)
     ]
     unsaid = {"wanted": partial.sharding, "in_loop": maker is not None and graph.loop(maker) is not None}
     return Reason(
@@ -405,6 +406,7 @@ def _explain_sum(
         result=partial,
         summed=summed,
         held_by=tuple(dict.fromkeys(held_by)),
+        claims=program.claims.find(maker, None, axes),
         **(unsaid | known),
     )
 

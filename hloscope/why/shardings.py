@@ -20,12 +20,10 @@ from hloscope.model.capture import (
     ShardyOp,
     ShardyValue,
     ValueSharding,
-    axes_in,
-    find_whole_axes,
     render_spec,
-    whole_axis,
 )
-from hloscope.model.reason import AskedBy, Axes, Frame, Operation, Tensor
+from hloscope.model.reason import Axes, Frame, Operation, Tensor
+from hloscope.why.claims import Askers, Claims
 from hloscope.why.reshards import (
     find_assigned_name,
     find_reshards,
@@ -36,7 +34,7 @@ from hloscope.why.reshards import (
     known_sharding,
     local_shape,
 )
-from hloscope.why.shardy_graph import COLLECTIVE_KINDS, MOVE_KINDS, ShardyGraph, find_source_line, is_written
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, MOVE_KINDS, ShardyGraph, find_source_line, is_written, to_frames
 
 # ---- letters of dimensions, from einsums and the notation of arguments, passed from value to value
 
@@ -181,7 +179,6 @@ _REARRANGING = {
 """Operations that XLA moves past others, with JAX's names for them."""
 
 _CUMULATIVE = re.compile(r"jit\((cum\w+)\)$")
-_NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 _CONTRACTIONS = frozenset({"stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution"})
 _TRANSPOSED = {"stablehlo.reduce": "stablehlo.broadcast_in_dim", "stablehlo.scatter": "stablehlo.gather"}
 """The operation that sums gradients, by the kind of the forward operation that copies values."""
@@ -204,6 +201,8 @@ class UserProgram:
         read_with: The operands of products in forward passes, by the root of one operand and the sizes of another's
         shape.
         written: The first collective of a forward pass at each line.
+        askers: Who asks for shardings.
+        claims: Which dimensions claim its axes.
     """
 
     graph: ShardyGraph
@@ -213,6 +212,8 @@ class UserProgram:
     forward: Mapping[tuple[CodePlace, str, SortedSizes], Mapping[int, ShardyValue]]
     read_with: Mapping[tuple[int, SortedSizes], Mapping[int, ShardyValue]]
     written: Mapping[CodePlace, ShardyOp]
+    askers: Askers
+    claims: Claims
     _tensors: dict[tuple[int, ValueSharding | None, Axes], Tensor] = field(default_factory=dict)
 
 
@@ -238,11 +239,16 @@ def read_user_program(
             forward[op.source[0], _classify_operation(op.kind), _sort_sizes(value)][root] = value
             for other, _ in taken if op.kind in _CONTRACTIONS else ():
                 read_with[other, _sort_sizes(value)][root] = value
+    letters = find_letters(graph, argument_letters)
+    asked = frozenset(range(len(outputs)) if requested is None else requested)
+    askers = Askers(graph, tuple(outputs), asked)
     return UserProgram(
         graph=graph,
-        letters=find_letters(graph, argument_letters),
+        letters=letters,
         outputs=tuple(outputs),
-        requested=frozenset(range(len(outputs)) if requested is None else requested),
+        requested=asked,
+        askers=askers,
+        claims=Claims(askers, letters),
         forward=forward,
         read_with=read_with,
         written=written,
@@ -454,90 +460,6 @@ def has_anothers_name(op: ShardyOp) -> bool:
     """Returns whether XLA has moved an operation past another one and it has the other's name."""
     last = (op.op_name or "").partition(";")[0].rstrip(":").rpartition("/")[2]
     return op.kind in _REARRANGING and bool(last) and last not in _REARRANGING[op.kind]
-
-
-def to_frames(places: tuple[CodePlace, ...]) -> tuple[SourceFrame, ...]:
-    """Converts MLIR's frames to the report's."""
-    return tuple(
-        SourceFrame(file=place.file, line=place.line, function=place.function or None, column=place.column)
-        for place in places
-    )
-
-
-def find_askers(program: UserProgram, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
-    """The requests that put these axes on a value, each once."""
-    return tuple(dict.fromkeys(filter(None, (_find_asker(program, value, axis) for axis in axes))))
-
-
-def _find_asker(program: UserProgram, value: ShardyValue, axis: str) -> AskedBy | None:
-    origin = value.origins.get(axis) or value.origins.get(whole_axis(axis))
-    if origin is None:
-        return None
-    numbered = _NUMBERED.match(origin)
-    holder = origin if numbered is None else numbered["holder"]
-    if origin == "self" and program.graph.is_program_argument(value):
-        return _make_argument_asker(value, axis)
-    if numbered is None or holder:
-        op = program.graph.op(value) if origin == "self" else program.graph.named.get(holder)
-        return None if op is None else make_asker(program, op, axis)
-    number = int(numbered["number"])
-    if numbered["side"] == "input":
-        argument = program.graph.arguments.get(number)
-        return None if argument is None else _make_argument_asker(argument, axis)
-    return find_output_asker(program, number, axis)
-
-
-def find_holders(program: UserProgram, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
-    """The requests that put these axes on the origin of a value: its argument, or a constraint on the way back to it.
-
-    If neither has them, Shardy's statement about the nearest value that it has one for.
-    """
-    return tuple(dict.fromkeys(filter(None, (_find_axis_holder(program, value, axis) for axis in axes))))
-
-
-def _find_axis_holder(program: UserProgram, value: ShardyValue, axis: str) -> AskedBy | None:
-    graph = program.graph
-    nearest: AskedBy | None = None
-    for before in graph.chain(value):
-        op = graph.op(before)
-        has = whole_axis(axis) in find_whole_axes(axes_in(before.sharding))
-        if has and graph.is_program_argument(before):
-            return _make_argument_asker(before, axis)
-        if has and op is not None and op.source and op.origin_name is not None:
-            return make_asker(program, op, axis)
-        nearest = nearest or _find_asker(program, before, axis)
-    return nearest
-
-
-def find_output_asker(program: UserProgram, number: int, axis: str) -> AskedBy | None:
-    """The program's output with a number, with the sharding that it requests; None if it was left to the compiler."""
-    graph = program.graph
-    if number not in program.requested:
-        return None
-    returned = None if graph.module.main is None else graph.returns.get((graph.module.main, 0))
-    sharding = None
-    if returned is not None and number < len(returned.operands):
-        sharding = render_spec(graph.value(returned.operands[number]).sharding)
-    name = program.outputs[number] if number < len(program.outputs) else f"result[{number}]"
-    return AskedBy(axis=axis, by="output", name=name, sharding=sharding)
-
-
-def _make_argument_asker(value: ShardyValue, axis: str) -> AskedBy:
-    name = value.name or f"argument {value.number}"
-    return AskedBy(axis=axis, by="argument", name=name, sharding=render_spec(value.sharding))
-
-
-def make_asker(program: UserProgram, op: ShardyOp, axis: str) -> AskedBy:
-    """An operation that requests a sharding, or the argument whose sharding it repeats."""
-    graph = program.graph
-    if op.kind == "sdy.manual_computation":
-        return AskedBy(axis=axis, by="shard_map", name=None, source=to_frames(op.source))
-    sharding = op.asked or graph.value(op.results[0]).sharding
-    root, _ = graph.root(graph.value(op.operands[0]))
-    if not is_written(op) and graph.is_program_argument(root) and axis in axes_in(root.sharding):
-        # a copy by the compiler of an argument's sharding, or by explicit mode of any value's
-        return _make_argument_asker(root, axis)
-    return AskedBy(axis=axis, by="constraint", name=None, sharding=render_spec(sharding), source=to_frames(op.source))
 
 
 _HELD = frozenset({"func.func", "func.call", "stablehlo.constant", "sdy.constant", "stablehlo.while"})

@@ -70,6 +70,11 @@ class ShardyGraph:
         return group_by(calls, lambda op: op.symbol or "")
 
     @cached_property
+    def dimensions(self) -> Dimensions:
+        """The classes of its dimensions."""
+        return Dimensions(self)
+
+    @cached_property
     def argument_names(self) -> frozenset[str]:
         """The names of the program's arguments in the function: `params` of `params['w']`."""
         found = (value.name for value in self.module.values if self.is_program_argument(value) and value.name)
@@ -314,6 +319,14 @@ def find_source_line(frames: Sequence[CodePlace | SourceFrame]) -> tuple[str, in
     return (frames[0].file, frames[0].line) if frames else None
 
 
+def to_frames(places: tuple[CodePlace, ...]) -> tuple[SourceFrame, ...]:
+    """Converts MLIR's frames to the report's."""
+    return tuple(
+        SourceFrame(file=place.file, line=place.line, function=place.function or None, column=place.column)
+        for place in places
+    )
+
+
 def is_users_constraint(op: ShardyOp) -> bool:
     """Returns whether an operation is the user's constraint, including the `out_sharding` of an explicit operation.
 
@@ -337,8 +350,8 @@ class Dimensions:
     """The dimensions of all values of a program, in classes.
 
     Two dimensions are in one class if they are one factor of an operation's sharding rule, or if one value becomes the
-    other across a loop, a call or a manual computation. If a dimension consists of several factors, the major one
-    counts, which a mesh axis cuts first.
+    other across a loop, a call or a manual computation. A dimension that consists of several factors is in the class of
+    the major one, which a mesh axis cuts first, and has the others as its parts.
 
     Args:
         graph: The module.
@@ -348,6 +361,7 @@ class Dimensions:
         self._graph = graph
         self._above: dict[DimensionClass, DimensionClass] = {}
         self._contracted: set[DimensionClass] = set()
+        self._parts: list[tuple[DimensionClass, DimensionClass]] = []
         for op in graph.module.ops:
             self._join_factors(op)
         for value in graph.module.values:
@@ -361,9 +375,23 @@ class Dimensions:
         """The class of each dimension of a value, named by any of its members."""
         return tuple(self._top(("value", value, number)) for number in range(len(self._graph.value(value).shape)))
 
+    def of_factor(self, op: int, factor: int) -> DimensionClass:
+        """The class of a factor of an operation's rule."""
+        return self._top(("factor", op, factor))
+
     def is_contracted(self, found: DimensionClass) -> bool:
         """Returns whether an operation sums over a class."""
         return any(self._top(node) == found for node in self._contracted)
+
+    @cached_property
+    def parts(self) -> dict[DimensionClass, frozenset[DimensionClass]]:
+        """The classes that dimensions of a class are split into, or merged from, besides their major part."""
+        found: dict[DimensionClass, set[DimensionClass]] = {}
+        for whole, part in self._parts:
+            top, inner = self._top(whole), self._top(part)
+            if top != inner:
+                found.setdefault(top, set()).add(inner)
+        return {whole: frozenset(inner) for whole, inner in found.items()}
 
     def _top(self, node: DimensionClass) -> DimensionClass:
         top = node
@@ -387,9 +415,10 @@ class Dimensions:
         sides = (*zip(op.operands, rule.operands, strict=True), *zip(op.results, rule.results, strict=True))
         for value, mapping in sides:
             for number, factors in enumerate(mapping):
-                major = next((factor for factor in factors if rule.sizes[factor] > 1), None)
-                if major is not None:
-                    self._join(("value", value, number), ("factor", op.index, major))
+                large = [("factor", op.index, factor) for factor in factors if rule.sizes[factor] > 1]
+                for factor in large[:1]:
+                    self._join(("value", value, number), factor)
+                self._parts += [(("value", value, number), factor) for factor in large[1:]]
         self._contracted.update(("factor", op.index, factor) for factor in rule.reduction)
 
     def _join_results(self, holder: ShardyOp, region: int, returned: ShardyOp) -> None:
@@ -403,8 +432,9 @@ class Dimensions:
             self._join_values(holder.results, holder.operands)
 
     def _join_values(self, some: Sequence[int], others: Sequence[int]) -> None:
+        """Joins values dimension by dimension; those of a manual computation are smaller inside."""
         for one, other in zip(some, others, strict=False):
-            shape = self._graph.value(one).shape
-            if shape == self._graph.value(other).shape:
+            shape, outside = self._graph.value(one).shape, self._graph.value(other).shape
+            if len(shape) == len(outside):
                 for number in range(len(shape)):
                     self._join(("value", one, number), ("value", other, number))

@@ -31,6 +31,8 @@ from hloscope.model.collectives import list_dimensions
 from hloscope.model.reason import Axes, Reason, ReasonKind, Rematerialization, Tensor
 from hloscope.model.vocabulary import REDUCING, Kind, Origin
 from hloscope.why import partitioned
+from hloscope.why.claims import Claims
+from hloscope.why.decisions import find_decisions
 from hloscope.why.matching import (
     AT_OWN,
     SUITS_KIND,
@@ -45,8 +47,8 @@ from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop
 from hloscope.why.reasons import explain_written
 from hloscope.why.reshards import have_matching_ends, hlo_type, is_float, local_shape
 from hloscope.why.sentences import attach_reason, make_authored_reason, make_unknown_reason
-from hloscope.why.shardings import attach_shardings, read_user_program, to_frames
-from hloscope.why.shardy_graph import COLLECTIVE_KINDS, ShardyGraph, find_source_line, is_written
+from hloscope.why.shardings import attach_shardings, read_user_program
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, ShardyGraph, find_source_line, is_written, to_frames
 
 # ---- A comparison of a reason with its collective, and a correction if they disagree
 #
@@ -277,6 +279,7 @@ def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -
         intermediates=intermediates,
         notes=(*analysis.notes, *unread),
         collectives=Collectives(map(_mark_as_likely, collectives) if captured.is_text else collectives),
+        decisions=find_decisions(collectives, explainer.claims, analysis.time),
         rematerializations=parse_rematerializations(
             captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh
         ),
@@ -384,6 +387,11 @@ class _Explainer:
         self._mesh = {} if self._shardy is None else dict(self._shardy.mesh)
         self._candidates = _read_candidates(self._shardy, captured)
         self._written = _read_candidates(compiled.shardy_as_written, captured)
+
+    @property
+    def claims(self) -> Claims | None:
+        """Who claims the program's axes; None if Shardy was not asked."""
+        return None if self._candidates is None else self._candidates.program.claims
 
     def _partitioned(self, captured: Capture, analysis: Analysis) -> SpmdModule | None:
         """The partitioner's module; None if it was not kept or cannot be read."""

@@ -1,0 +1,87 @@
+"""Decisions: which dimension a mesh axis was given to, what else could have had it, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from hloscope.base.documents import Table
+from hloscope.base.results import Brief
+from hloscope.model.reason import AskedBy, Dimension, Frame, Stack
+
+
+class DecisionKind(StrEnum):
+    """The form of a decision."""
+
+    CONTENDED = "contended"
+    """Two dimensions claim the axis where they meet, and one has it."""
+    SHARDED = "sharded"
+    """The axis shards a dimension that is summed over, and no other dimension claims it."""
+    MADE_WHOLE = "made-whole"
+    """A sharded dimension is made whole: an operation needs all of it, or an array is requested so."""
+    AUTHORED = "authored"
+    """The program's own collectives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Place(Brief):
+    """A value where a decision fell.
+
+    Attributes:
+        array: The value under the user's name.
+        source: Source frames of the operation that makes it, innermost first.
+        wanted: The sharding that it would have if the other dimension had the axis, such as `P('data', None, None)`.
+    """
+
+    array: str
+    source: Stack
+    wanted: str
+
+
+_Place = Annotated[Place, Table("places", "Values where decisions fell.")]
+_AskedBy = Annotated[AskedBy, Table("askers", "Who put axes on arrays.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Decision(Brief):
+    """The dimension that one mesh axis shards, the one that does without, and what follows from it.
+
+    Bytes and times of a collective with several decisions are split evenly among them, so that the bytes of all
+    decisions and of the collectives without any add up to those of the step.
+
+    Attributes:
+        name: Its name: `data: D, not B`.
+        kind: Its form.
+        axis: The mesh axis.
+        winner: The dimension that has the axis; None if it shards none there.
+        loser: The dimension that claims it, or had it, and lacks it there; None if there is none.
+        held_by: What gives the axis to the winner.
+        lost_by: What gives it to the loser.
+        places: The first values where both could have it.
+        collectives: The names of the collectives that follow.
+        operations: The JAX names of the operations that need the dimension whole, if that is why.
+        source: The line of the first of them.
+        wire_bytes: Bytes that one device sends for them per step; None if unknown.
+        exposed_us: The exposed time of these collectives per step, in microseconds; None if not priced.
+        other_bytes: About as many bytes would be sent per step if the loser had the axis at the same operations, from
+            the shapes alone; None if unknown.
+        is_lost: Whether the axis is where it costs most: the collectives that follow are a notable share of the step,
+            and send several times what they would if the loser had the axis.
+    """
+
+    name: str
+    kind: DecisionKind
+    axis: str
+    winner: Dimension | None = None
+    loser: Dimension | None = None
+    held_by: tuple[_AskedBy, ...] = ()
+    lost_by: tuple[_AskedBy, ...] = ()
+    places: tuple[_Place, ...] = ()
+    collectives: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    source: Frame | None = None
+    wire_bytes: int | None = None
+    exposed_us: float | None = None
+    other_bytes: int | None = None
+    is_lost: bool = False

@@ -1,0 +1,422 @@
+"""Who claims a mesh axis: the classes of dimensions that arguments, constraints and outputs give it to.
+
+An axis cuts at most one dimension of a value. Where two classes that both claim it meet in one operation, one of them
+has it there, and the other one must do without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from hloscope.base.units import count_array_bytes
+from hloscope.model.capture import (
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_cut_dimensions,
+    find_whole_axes,
+    multiply_axis_sizes,
+    render_spec,
+    whole_axis,
+)
+from hloscope.model.decision import Place
+from hloscope.model.reason import AskedBy, Axes, Claim, Dimension, DimensionRole
+from hloscope.why.reshards import find_assigned_name, hlo_type, known_sharding
+from hloscope.why.shardy_graph import MOVE_KINDS, DimensionClass, Dimensions, ShardyGraph, is_written, to_frames
+
+_NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
+_MOST_PLACES = 3
+_OWN = ("self", None)
+"""The origins of an axis that an argument has by request, and not by propagation."""
+
+
+class Askers:
+    """The requests of a program that shard its arrays: its arguments, constraints and outputs.
+
+    Args:
+        graph: The module.
+        outputs: The names of the program's outputs, in order.
+        requested: The outputs whose sharding was requested.
+    """
+
+    def __init__(self, graph: ShardyGraph, outputs: tuple[str, ...], requested: frozenset[int]) -> None:
+        self.graph, self.outputs, self.requested = graph, outputs, requested
+
+    def find_askers(self, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
+        """The requests that put these axes on a value, each once."""
+        return tuple(dict.fromkeys(filter(None, (self._find_asker(value, axis) for axis in axes))))
+
+    def _find_asker(self, value: ShardyValue, axis: str) -> AskedBy | None:
+        graph = self.graph
+        origin = value.origins.get(axis) or value.origins.get(whole_axis(axis))
+        if origin is None:
+            return None
+        numbered = _NUMBERED.match(origin)
+        holder = origin if numbered is None else numbered["holder"]
+        if origin == "self" and graph.is_program_argument(value):
+            return make_argument_asker(value, axis)
+        if numbered is None or holder:
+            op = graph.op(value) if origin == "self" else graph.named.get(holder)
+            return None if op is None else self.make_asker(op, axis)
+        number = int(numbered["number"])
+        if numbered["side"] == "input":
+            argument = graph.arguments.get(number)
+            return None if argument is None else make_argument_asker(argument, axis)
+        return self.find_output_asker(number, axis)
+
+    def find_holders(self, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
+        """The requests that put these axes on a value's origin: its argument, or a constraint on the way back to it.
+
+        If neither has them, Shardy's statement about the nearest value that it has one for.
+        """
+        return tuple(dict.fromkeys(filter(None, (self._find_axis_holder(value, axis) for axis in axes))))
+
+    def _find_axis_holder(self, value: ShardyValue, axis: str) -> AskedBy | None:
+        graph = self.graph
+        nearest: AskedBy | None = None
+        for before in graph.chain(value):
+            op = graph.op(before)
+            has = whole_axis(axis) in find_whole_axes(axes_in(before.sharding))
+            if has and graph.is_program_argument(before):
+                return make_argument_asker(before, axis)
+            if has and op is not None and op.source and op.origin_name is not None:
+                return self.make_asker(op, axis)
+            nearest = nearest or self._find_asker(before, axis)
+        return nearest
+
+    def find_output_asker(self, number: int, axis: str) -> AskedBy | None:
+        """The program's output with a number, with the sharding that it requests; None if it was left open."""
+        if number not in self.requested:
+            return None
+        sharding = render_spec(self.returned[number].sharding) if number < len(self.returned) else None
+        name = self.outputs[number] if number < len(self.outputs) else f"result[{number}]"
+        return AskedBy(axis=axis, by="output", name=name, sharding=sharding)
+
+    @cached_property
+    def returned(self) -> tuple[ShardyValue, ...]:
+        """The values that the program returns."""
+        main = self.graph.module.main
+        returned = None if main is None else self.graph.returns.get((main, 0))
+        return () if returned is None else tuple(map(self.graph.value, returned.operands))
+
+    def make_asker(self, op: ShardyOp, axis: str) -> AskedBy:
+        """An operation that requests a sharding, or the argument whose sharding it repeats."""
+        graph = self.graph
+        if op.kind == "sdy.manual_computation":
+            return AskedBy(axis=axis, by="shard_map", name=None, source=to_frames(op.source))
+        sharding = op.asked or graph.value(op.results[0]).sharding
+        root, _ = graph.root(graph.value(op.operands[0]))
+        if not is_written(op) and graph.is_program_argument(root) and axis in axes_in(root.sharding):
+            # a copy by the compiler of an argument's sharding, or by explicit mode of any value's
+            return make_argument_asker(root, axis)
+        spec = render_spec(sharding)
+        return AskedBy(axis=axis, by="constraint", name=None, sharding=spec, source=to_frames(op.source))
+
+
+def make_argument_asker(value: ShardyValue, axis: str) -> AskedBy:
+    """The program's argument that a value is, as who asks for its sharding."""
+    name = value.name or f"argument {value.number}"
+    return AskedBy(axis=axis, by="argument", name=name, sharding=render_spec(value.sharding))
+
+
+class Claims:
+    """The classes of a program's dimensions that claim its axes.
+
+    Args:
+        askers: The requests of the program.
+        letters: A letter for each dimension, by value.
+    """
+
+    def __init__(self, askers: Askers, letters: Mapping[int, Sequence[str | None]]) -> None:
+        self._askers, self._graph, self._known_letters = askers, askers.graph, letters
+        self._known: dict[DimensionClass, Dimension] = {}
+        self._described: dict[Dimension, DimensionClass] = {}
+
+    @property
+    def _dimensions(self) -> Dimensions:
+        return self._graph.dimensions
+
+    # Who asks for an axis.
+
+    @cached_property
+    def _holders(self) -> Mapping[tuple[DimensionClass, str], tuple[AskedBy, ...]]:
+        """The requests that give an axis to a class, by both; a part of a class is claimed with the whole."""
+        found: dict[tuple[DimensionClass, str], dict[AskedBy, None]] = defaultdict(dict)
+        for value, axis, number, asker in (*self._list_argument_claims(), *self._list_constraint_claims()):
+            found[self._dimensions.of(value.index)[number], axis][asker] = None
+        for value, axis, number, asker in self._list_output_claims():
+            found[self._dimensions.of(value.index)[number], axis].setdefault(asker)
+        for (whole, axis), askers in list(found.items()):
+            for part in self._list_parts(whole):
+                found[part, axis].update(askers)
+        return {key: tuple(askers) for key, askers in found.items()}
+
+    def _list_parts(self, whole: DimensionClass) -> Iterator[DimensionClass]:
+        pending, seen = [whole], {whole}
+        while pending:
+            for part in self._dimensions.parts.get(pending.pop(), frozenset()) - seen:
+                seen.add(part)
+                pending.append(part)
+                yield part
+
+    def _list_argument_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
+        for value in self._graph.arguments.values():
+            for number, axes in enumerate(known_sharding(value)):
+                for axis in axes:
+                    if value.origins.get(axis) in _OWN:
+                        yield value, whole_axis(axis), number, make_argument_asker(value, axis)
+
+    def _list_constraint_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
+        for op in self._graph.module.ops:
+            if is_written(op):
+                value = self._graph.value(op.results[0])
+                asked = op.asked or known_sharding(value)
+                for number, axes in enumerate(asked if len(asked) == len(value.shape) else ()):
+                    for axis in axes:
+                        yield value, whole_axis(axis), number, self._askers.make_asker(op, axis)
+
+    def _list_output_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
+        for number, value in enumerate(self._askers.returned):
+            for dimension, axes in enumerate(known_sharding(value)):
+                for axis in axes:
+                    asker = self._askers.find_output_asker(number, axis)
+                    if asker is not None:
+                        yield value, whole_axis(axis), dimension, asker
+
+    def find_claimants(self, dimension: DimensionClass, axis: str) -> tuple[AskedBy, ...]:
+        """The requests that give an axis to a class."""
+        return self._holders.get((dimension, axis), ())
+
+    def find_claimants_of(self, dimension: Dimension | None, axis: str) -> tuple[AskedBy, ...]:
+        """The requests that give an axis to a class that was described; none for None."""
+        found = None if dimension is None else self._described.get(dimension)
+        return () if found is None else self.find_claimants(found, axis)
+
+    # Classes in words.
+
+    def describe(self, dimension: DimensionClass) -> Dimension:
+        """A class of dimensions under the name that the user knows it by."""
+        if dimension not in self._known:
+            size = self._sizes[dimension]
+            letter = self._letters.get(dimension)
+            made = Dimension(name=letter or str(size), size=size, role=self._roles.get(dimension))
+            alike = sum(known.name == made.name for known in self._known.values())
+            if alike:
+                made = Dimension(name=f"{made.name}'{alike + 1}", size=size, role=made.role)
+            self._known[dimension] = made
+            self._described[made] = dimension
+        return self._known[dimension]
+
+    @cached_property
+    def _sizes(self) -> Mapping[DimensionClass, int]:
+        """The largest size of each class: a part of it may be smaller."""
+        found: dict[DimensionClass, int] = defaultdict(int)
+        for value in self._graph.module.values:
+            for size, dimension in zip(value.shape, self._dimensions.of(value.index), strict=True):
+                found[dimension] = max(found[dimension], size)
+        return found
+
+    @cached_property
+    def _letters(self) -> Mapping[DimensionClass, str]:
+        """The letter that most values have for each class."""
+        found: dict[DimensionClass, Counter[str]] = defaultdict(Counter)
+        for index, letters in self._known_letters.items():
+            for letter, dimension in zip(letters, self._dimensions.of(index), strict=False):
+                if letter is not None and letter.isalpha():
+                    found[dimension][letter] += 1
+        return {dimension: letters.most_common(1)[0][0] for dimension, letters in found.items()}
+
+    @cached_property
+    def _roles(self) -> Mapping[DimensionClass, DimensionRole]:
+        """What dimensions are to a training step: those of its weights, and of data that comes from outside.
+
+        A weight is an argument that a result of the same dimensions replaces. Of a program without any, nothing is
+        known.
+        """
+        replaced = {self._dimensions.of(value.index) for value in self._askers.returned if value.shape}
+        of = [self._dimensions.of(value.index) for value in self._graph.arguments.values() if value.shape]
+        weights = {dimension for classes in of if classes in replaced for dimension in classes}
+        if not weights:
+            return {}
+        found = dict.fromkeys(weights, DimensionRole.FEATURES)
+        for classes in (classes for classes in of if classes not in replaced):
+            for number, dimension in enumerate(classes):
+                role = DimensionRole.DATA if number else DimensionRole.BATCH
+                for part in (dimension, *self._list_parts(dimension)):
+                    found.setdefault(part, role)
+        return found
+
+    # Who has an axis at an operation, and who does without.
+
+    def find_moved(
+        self, value: ShardyValue, before: ValueSharding, after: ValueSharding, axes: Axes
+    ) -> tuple[Claim, ...]:
+        """The classes that lose axes in one value, and those that get them there."""
+        classes, found = self._dimensions.of(value.index), []
+        for axis in dict.fromkeys(map(whole_axis, axes)):
+            lost, won = (
+                [classes[number] for number in find_cut_dimensions(sharding, (axis,))] for sharding in (before, after)
+            )
+            won = [dimension for dimension in won if dimension not in lost]
+            winner, loser = (None if not each else self.describe(each[0]) for each in (won, lost))
+            found.append(Claim(axis=axis, winner=winner, loser=loser))
+        return tuple(found)
+
+    def find(self, op: ShardyOp | None, number: int | None, axes: Axes) -> tuple[Claim, ...]:
+        """The classes that have axes at an operation, and those that claim them there and lack them.
+
+        Args:
+            op: The operation; None if it is unknown.
+            number: The operand that moves; None for a partial sum.
+            axes: The axes.
+        """
+        is_known = op is not None and op.rule is not None and len(op.rule.operands) == len(op.operands)
+        if op is None or op.rule is None or not is_known:
+            return ()
+        found = []
+        for axis in dict.fromkeys(map(whole_axis, axes)):
+            having = self._find_having(op, axis, skip=number)
+            summed = {factor for factor in having if factor in op.rule.reduction}
+            moved = set() if number is None else self._find_cut(op.operands[number], op.rule.operands[number], axis)
+            winners = summed if number is None and summed else having - moved
+            losers = moved or self._find_claiming(op, axis) - winners
+            found.append(self._make_claim(op, axis, winners, losers))
+        return tuple(found)
+
+    def _make_claim(self, op: ShardyOp, axis: str, winners: Iterable[int], losers: Iterable[int]) -> Claim:
+        won, lost = (
+            list(dict.fromkeys(self._dimensions.of_factor(op.index, factor) for factor in sorted(factors)))
+            for factors in (winners, losers)
+        )
+        lost = [dimension for dimension in lost if dimension not in won]
+        lost.sort(key=lambda dimension: -len(self.find_claimants(dimension, axis)))
+        winner = won[0] if won else None
+        loser = lost[0] if lost else None
+        return Claim(
+            axis=axis,
+            winner=None if winner is None else self.describe(winner),
+            loser=None if loser is None else self.describe(loser),
+            other_bytes=None if loser is None else self._count_other_bytes(op, axis, loser),
+        )
+
+    def _sides(self, op: ShardyOp) -> Iterator[tuple[ShardyValue, Sequence[tuple[int, ...]]]]:
+        """The operands and results of an operation, before they are moved for it, with each dimension's factors."""
+        assert op.rule is not None
+        pairs = (*zip(op.operands, op.rule.operands, strict=False), *zip(op.results, op.rule.results, strict=False))
+        for index, mapping in pairs:
+            yield self._graph.unmoved(self._graph.value(index)), mapping
+
+    def _find_cut(self, index: int, mapping: Sequence[tuple[int, ...]], axis: str) -> set[int]:
+        """The major factors that an axis shards in an operand."""
+        value = self._graph.unmoved(self._graph.value(index))
+        return {mapping[number][0] for number in find_cut_dimensions(known_sharding(value), (axis,)) if mapping[number]}
+
+    def _find_having(self, op: ShardyOp, axis: str, skip: int | None) -> set[int]:
+        """The factors that an axis shards in the operands and results of an operation, but for one operand."""
+        assert op.rule is not None
+        found: set[int] = set()
+        for index, (value, mapping) in enumerate(self._sides(op)):
+            if index != skip:
+                found |= {
+                    mapping[number][0]
+                    for number in find_cut_dimensions(known_sharding(value), (axis,))
+                    if number < len(mapping) and mapping[number]
+                }
+        return found
+
+    def _find_claiming(self, op: ShardyOp, axis: str) -> set[int]:
+        """The factors of an operation whose classes claim an axis somewhere."""
+        assert op.rule is not None
+        factors = (factor for _, mapping in self._sides(op) for here in mapping for factor in here[:1])
+        return {factor for factor in factors if self.find_claimants(self._dimensions.of_factor(op.index, factor), axis)}
+
+    # Where it fell.
+
+    def find_places(self, axis: str, winner: Dimension | None, loser: Dimension | None) -> tuple[Place, ...]:
+        """The first values of two classes where the first one has an axis, and the other one had it before."""
+        return tuple(place for place, _ in self.find_falls(axis, winner, loser))
+
+    def find_falls(
+        self, axis: str, winner: Dimension | None, loser: Dimension | None
+    ) -> list[tuple[Place, ShardyValue]]:
+        """The places of a decision, each with its value."""
+        if winner is None or loser is None:
+            return []
+        won, lost = self._described[winner], self._described[loser]
+        found: dict[object, tuple[Place, ShardyValue]] = {}
+        for op in self._graph.module.ops:
+            if len(found) == _MOST_PLACES:
+                break
+            before = [self._graph.unmoved(self._graph.value(index)).index for index in op.operands]
+            if not op.source or op.kind in MOVE_KINDS or not self._holds(before, lost, axis):
+                continue
+            for value in map(self._graph.value, op.results):
+                classes = self._dimensions.of(value.index)
+                if self._holds((value.index,), won, axis) and lost in self._reach(classes):
+                    place = self._make_place(op, value, axis, lost)
+                    found.setdefault((place.source[:1], place.wanted), (place, value))
+        return list(found.values())
+
+    def _holds(self, values: Iterable[int], dimension: DimensionClass, axis: str) -> bool:
+        """Returns whether an axis shards a class, or a dimension that it is a part of, in any of some values."""
+        for index in values:
+            sharding = known_sharding(self._graph.value(index))
+            for here, axes in zip(self._dimensions.of(index), sharding, strict=True):
+                if axis in map(whole_axis, axes) and dimension in (here, *self._list_parts(here)):
+                    return True
+        return False
+
+    def _reach(self, classes: Iterable[DimensionClass]) -> set[DimensionClass]:
+        return {part for dimension in classes for part in (dimension, *self._list_parts(dimension))}
+
+    def _make_place(self, op: ShardyOp, value: ShardyValue, axis: str, lost: DimensionClass) -> Place:
+        kept = [tuple(each for each in axes if whole_axis(each) != axis) for axes in known_sharding(value)]
+        classes = self._dimensions.of(value.index)
+        number = next(
+            (number for number, here in enumerate(classes) if here == lost),
+            next((number for number, here in enumerate(classes) if lost in self._list_parts(here)), 0),
+        )
+        kept[number] = (axis, *kept[number])
+        name = find_assigned_name(self._graph, value) or f"result of {(op.op_name or op.kind).rpartition('/')[2]}"
+        return Place(array=name, source=to_frames(op.source), wanted=render_spec(tuple(kept)) or "P()")
+
+    # What it would cost the other way round.
+
+    def _count_other_bytes(self, op: ShardyOp, axis: str, loser: DimensionClass) -> int | None:
+        """Bytes that one device would send at an operation once if a class had the axis there that lacks it.
+
+        Operands with that class are sharded by it, others gathered, and a sum over it is completed by an all-reduce.
+        None if the operation does not have that class.
+        """
+        assert op.rule is not None
+        devices = self._graph.module.mesh.get(axis, 1)
+        here = {
+            factor
+            for _, mapping in self._sides(op)
+            for dimension in mapping
+            for factor in dimension[:1]
+            if self._dimensions.of_factor(op.index, factor) == loser
+        }
+        if not here or devices < 2:
+            return None
+        share, total = (devices - 1) / devices, 0.0
+        for value, mapping in list(self._sides(op))[: len(op.operands)]:
+            has_it = any(factor in here for dimension in mapping for factor in dimension[:1])
+            if not has_it and axis in axes_in(known_sharding(value)):
+                total += share * self._count_bytes(value, axis)
+        if here & op.rule.reduction:
+            result = self._graph.unmoved(self._graph.value(op.results[0]))
+            total += 2 * share * self._count_bytes(result, axis)
+        return round(total)
+
+    def _count_bytes(self, value: ShardyValue, axis: str) -> float:
+        """The bytes of a value on one device, if an axis did not shard it."""
+        size = float(count_array_bytes(hlo_type(value.element_type), 8) or 32) / 8
+        for dimension, axes in zip(value.shape, known_sharding(value), strict=True):
+            left = tuple(each for each in axes if whole_axis(each) != axis)
+            size *= dimension / multiply_axis_sizes(left, self._graph.module.mesh)
+        return size
