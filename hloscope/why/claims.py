@@ -41,10 +41,21 @@ class Askers:
         graph: The module.
         outputs: The names of the program's outputs, in order.
         requested: The outputs whose sharding was requested.
+        given: The arguments whose sharding was given; None if that is not known.
     """
 
-    def __init__(self, graph: ShardyGraph, outputs: tuple[str, ...], requested: frozenset[int]) -> None:
-        self.graph, self.outputs, self.requested = graph, outputs, requested
+    def __init__(
+        self,
+        graph: ShardyGraph,
+        outputs: tuple[str, ...],
+        requested: frozenset[int],
+        given: frozenset[int] | None = None,
+    ) -> None:
+        self.graph, self.outputs, self.requested, self._given = graph, outputs, requested, given
+
+    def has_own(self, value: ShardyValue, axis: str) -> bool:
+        """Returns whether an argument of the program was given this axis, and does not have it by propagation."""
+        return value.origins.get(axis) in _OWN if self._given is None else value.number in self._given
 
     def find_askers(self, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
         """The requests that put these axes on a value, each once."""
@@ -164,10 +175,10 @@ class Claims:
                 yield part
 
     def _list_argument_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
-        for value in self._graph.arguments.values():
+        for _, value in sorted(self._graph.arguments.items()):
             for number, axes in enumerate(known_sharding(value)):
                 for axis in axes:
-                    if value.origins.get(axis) in _OWN:
+                    if self._askers.has_own(value, axis):
                         yield value, whole_axis(axis), number, make_argument_asker(value, axis)
 
     def _list_constraint_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
@@ -283,6 +294,7 @@ class Claims:
             summed = {factor for factor in having if factor in op.rule.reduction}
             moved = set() if number is None else self._find_cut(op.operands[number], op.rule.operands[number], axis)
             winners = summed if number is None and summed else having - moved
+            winners = set() if moved & op.rule.need_replication else winners
             losers = moved or self._find_claiming(op, axis) - winners
             found.append(self._make_claim(op, axis, winners, losers))
         return tuple(found)
@@ -292,7 +304,8 @@ class Claims:
             list(dict.fromkeys(self._dimensions.of_factor(op.index, factor) for factor in sorted(factors)))
             for factors in (winners, losers)
         )
-        lost = [dimension for dimension in lost if dimension not in won]
+        lost = [dimension for dimension in lost if dimension not in self._reach(won)]
+        lost = [dimension for dimension in lost if not self._reach([dimension]) & {*won}]
         lost.sort(key=lambda dimension: -len(self.find_claimants(dimension, axis)))
         winner = won[0] if won else None
         loser = lost[0] if lost else None
@@ -389,7 +402,8 @@ class Claims:
     def _count_other_bytes(self, op: ShardyOp, axis: str, loser: DimensionClass) -> int | None:
         """Bytes that one device would send at an operation once if a class had the axis there that lacks it.
 
-        Operands with that class are sharded by it, others gathered, and a sum over it is completed by an all-reduce.
+        Operands with that class are sharded by it, for which arguments are exchanged, others are gathered, and a sum
+        over it is completed by an all-reduce.
         None if the operation does not have that class.
         """
         assert op.rule is not None
@@ -406,8 +420,12 @@ class Claims:
         share, total = (devices - 1) / devices, 0.0
         for value, mapping in list(self._sides(op))[: len(op.operands)]:
             has_it = any(factor in here for dimension in mapping for factor in dimension[:1])
-            if not has_it and axis in axes_in(known_sharding(value)):
+            if axis not in map(whole_axis, axes_in(known_sharding(value))):
+                continue
+            if not has_it:
                 total += share * self._count_bytes(value, axis)
+            elif self._graph.is_of_argument(value):  # which is sharded otherwise
+                total += share * self._count_bytes(value, axis) / devices
         if here & op.rule.reduction:
             result = self._graph.unmoved(self._graph.value(op.results[0]))
             total += 2 * share * self._count_bytes(result, axis)

@@ -222,8 +222,17 @@ def read_user_program(
     argument_letters: Sequence[Letters | None],
     outputs: Sequence[str],
     requested: Iterable[int] | None = None,
+    given: Iterable[int] | None = None,
 ) -> UserProgram:
-    """Reads the names and letters of a module once; all outputs count as requested unless stated otherwise."""
+    """Reads the names and letters of a module once.
+
+    Args:
+        graph: The module.
+        argument_letters: The letters of each argument.
+        outputs: The names of the outputs.
+        requested: The outputs whose sharding was requested; all by default.
+        given: The arguments whose sharding was given; by default those that have it by themselves.
+    """
     forward: dict[tuple[CodePlace, str, SortedSizes], dict[int, ShardyValue]] = defaultdict(dict)
     read_with: dict[tuple[int, SortedSizes], dict[int, ShardyValue]] = defaultdict(dict)
     written: dict[CodePlace, ShardyOp] = {}
@@ -241,7 +250,7 @@ def read_user_program(
                 read_with[other, _sort_sizes(value)][root] = value
     letters = find_letters(graph, argument_letters)
     asked = frozenset(range(len(outputs)) if requested is None else requested)
-    askers = Askers(graph, tuple(outputs), asked)
+    askers = Askers(graph, tuple(outputs), asked, None if given is None else frozenset(given))
     return UserProgram(
         graph=graph,
         letters=letters,

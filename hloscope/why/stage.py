@@ -604,7 +604,11 @@ def _fits_better(found: OperandReason, match: Match) -> bool:
 def _read_candidates(module: ShardyModule | None, captured: Capture) -> Candidates | None:
     if module is None:
         return None
-    letters = [argument.letters for argument in captured.arguments or () if argument.used]
+    arguments = [argument for argument in captured.arguments or () if argument.used]
+    letters = [argument.letters for argument in arguments]
     outputs = captured.outputs or ()
     requested = (number for number, output in enumerate(outputs) if output.asked)
-    return Candidates(read_user_program(ShardyGraph(module), letters, [output.name for output in outputs], requested))
+    given = [number for number, argument in enumerate(arguments) if argument.asked]
+    names = [output.name for output in outputs]
+    graph = ShardyGraph(module)
+    return Candidates(read_user_program(graph, letters, names, requested, None if captured.is_text else given))

@@ -1,0 +1,119 @@
+"""Decisions in text: each axis, what it shards, what does without, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from hloscope.analysis.provenance import short_source
+from hloscope.base.units import format_bytes, format_share, format_time, pluralize
+from hloscope.model import Analysis
+from hloscope.model.decision import Decision, DecisionKind
+from hloscope.model.reason import AskedBy, Dimension, DimensionRole
+from hloscope.report.layout import fold, hang
+
+_MOST_SHOWN = 6
+_LEAST_SHARE = 0.01
+"""The share of the step's bytes below which a decision has no line of its own."""
+_MOST_NAMES = 2
+_INDENT = 3
+_FEW_COLLECTIVES = 2
+"""With as many or fewer, the collectives themselves say all, unless an axis is lost."""
+
+
+def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
+    """The costliest decisions, then the number of the others, and what no decision explains."""
+    decisions = analysis.decisions
+    is_short = len(analysis.collectives) <= _FEW_COLLECTIVES and not any(each.is_lost for each in decisions)
+    if is_short or not decisions:
+        return
+    total = sum(each.wire_bytes_per_step or 0 for each in analysis.collectives)
+    shown = [each for each in decisions if each.is_lost or (each.wire_bytes or 0) >= _LEAST_SHARE * total][:_MOST_SHOWN]
+    for decision in shown:
+        yield from hang(Text(describe_decision(decision), style="bold yellow" if decision.is_lost else "bold"), width)
+        for line in (format_cost(decision, analysis), *_describe(decision)):
+            yield from (Text(" " * _INDENT) + each for each in fold(Text(line), width - _INDENT))
+    rest = [each for each in decisions if each not in shown]
+    if rest:
+        size = format_bytes(sum(each.wire_bytes or 0 for each in rest))
+        yield from fold(Text(f"+{pluralize(len(rest), 'smaller decision')}, {size} in total", style="dim"), width)
+    explained = {name for each in decisions for name in each.collectives}
+    left = [each for each in analysis.collectives if each.name not in explained]
+    if left:
+        size = format_bytes(sum(each.wire_bytes_per_step or 0 for each in left))
+        words = (
+            f"{pluralize(len(left), 'collective')}, {size}: no decision explains {'it' if len(left) == 1 else 'them'}"
+        )
+        yield from fold(Text(words, style="dim"), width)
+
+
+def format_cost(decision: Decision, analysis: Analysis) -> str:
+    """`27.6 GB, 174 ms exposed (41% of the step)`: what follows from a decision in a step."""
+    said = ["bytes unknown" if decision.wire_bytes is None else format_bytes(decision.wire_bytes)]
+    time = analysis.time
+    if decision.exposed_us is not None and time is not None and time.step_us > 0:
+        share = format_share(decision.exposed_us / time.step_us)
+        said.append(f"{format_time(decision.exposed_us)} exposed ({share} of the step)")
+    return " · ".join([*said, pluralize(len(decision.collectives), "collective")])
+
+
+def describe_decision(decision: Decision) -> str:
+    """`data shards features D (4096), not the batch B (64)`: a decision in a sentence without a verb of its cost."""
+    axis, winner, loser = decision.axis, decision.winner, decision.loser
+    if decision.kind is DecisionKind.AUTHORED:
+        return f"collectives over {axis} that the program itself contains"
+    if winner is None:
+        need = f" for {' and '.join(decision.operations[:_MOST_NAMES])}" if decision.operations else ""
+        return f"{axis} no longer shards {describe_dimension(loser)}, which is made whole{need}"
+    but = "" if loser is None else f", not {describe_dimension(loser)}"
+    summed = ", which is summed over" if decision.kind is DecisionKind.SHARDED else ""
+    return f"{axis} shards {describe_dimension(winner)}{but}{summed}"
+
+
+def describe_dimension(dimension: Dimension | None) -> str:
+    """`the batch B (64)`: a class of dimensions with its role, name and size."""
+    if dimension is None:
+        return "a dimension"
+    roles = {DimensionRole.BATCH: "the batch", DimensionRole.FEATURES: "features"}
+    role = roles.get(dimension.role) if dimension.role is not None else None
+    name = dimension.name if dimension.name == str(dimension.size) else f"{dimension.name} ({dimension.size:,})"
+    return f"{role} {name}" if role else f"dimension {name}"
+
+
+def _describe(decision: Decision) -> Iterator[str]:
+    """What is known of a decision beside its cost, in sentences of a line each."""
+    if decision.is_lost and decision.places and decision.loser is not None and decision.winner is not None:
+        place = decision.places[0]
+        where = short_source(place.source)
+        claims = f"{decision.loser.name} by {_name_askers(decision.lost_by)}, {decision.winner.name} by "
+        yield (
+            f"decided at {where}: `{place.array}` can have one of them over {decision.axis}; "
+            f"{claims}{_name_askers(decision.held_by)}"
+        )
+    elif decision.held_by:
+        yield f"{decision.winner.name if decision.winner else 'it'} by {_name_askers(decision.held_by)}"
+    if decision.is_lost and decision.loser is not None and decision.other_bytes is not None:
+        yield (
+            f"with {describe_dimension(decision.loser)} over {decision.axis} there, about "
+            f"{format_bytes(decision.other_bytes)} by the shapes"
+        )
+        if decision.places:
+            yield f"to try: a constraint {decision.places[0].wanted} on that value"
+
+
+def _name_askers(askers: Sequence[AskedBy]) -> str:
+    """`p['emb'] and 17 others`: who put an axis on a dimension."""
+    names = list(dict.fromkeys(filter(None, (_name_asker(asker) for asker in askers))))
+    if not names:
+        return "propagation"
+    more = len(names) - _MOST_NAMES
+    shown = names if more <= 1 else [*names[:_MOST_NAMES], f"{more} others"]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _name_asker(asker: AskedBy) -> str | None:
+    if asker.by in ("argument", "output"):
+        return f"{asker.name}" if asker.by == "argument" else f"output {asker.name}"
+    place = short_source(asker.source)
+    return None if place is None else f"the {'shard_map' if asker.by == 'shard_map' else 'constraint'} at {place}"
