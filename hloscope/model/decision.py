@@ -10,6 +10,8 @@ from hloscope.base.documents import Table
 from hloscope.base.results import Brief
 from hloscope.model.reason import AskedBy, Dimension, Frame, Stack
 
+_MOST_NAMES = 2
+
 
 class DecisionKind(StrEnum):
     """The form of a decision."""
@@ -85,3 +87,16 @@ class Decision(Brief):
     exposed_us: float | None = None
     other_bytes: int | None = None
     is_lost: bool = False
+
+    @property
+    def summary(self) -> str:
+        """What it says: `data shards features D (4,096), not the batch B (64)`."""
+        if self.kind is DecisionKind.AUTHORED:
+            return f"collectives over {self.axis} that the program itself contains"
+        lost = "a dimension" if self.loser is None else self.loser.summary
+        if self.winner is None:
+            need = f" for {' and '.join(self.operations[:_MOST_NAMES])}" if self.operations else ""
+            return f"{self.axis} no longer shards {lost}, which is made whole{need}"
+        but = "" if self.loser is None else f", not {lost}"
+        summed = ", which is summed over" if self.kind is DecisionKind.SHARDED else ""
+        return f"{self.axis} shards {self.winner.summary}{but}{summed}"

@@ -126,6 +126,9 @@ class DimensionRole(StrEnum):
     FEATURES = "features"
 
 
+_ROLES = {DimensionRole.BATCH: "the batch", DimensionRole.FEATURES: "features"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
     """A class of dimensions: those of the program's values that one mesh axis can shard together.
@@ -141,6 +144,13 @@ class Dimension:
     name: str
     size: int
     role: DimensionRole | None = None
+
+    @property
+    def summary(self) -> str:
+        """What it is: `the batch B (64)`."""
+        role = _ROLES.get(self.role, "") if self.role is not None else ""
+        name = self.name if self.name == str(self.size) else f"{self.name} ({self.size:,})"
+        return f"{role} {name}" if role else f"dimension {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from rich.text import Text
 from hloscope.analysis.provenance import short_source
 from hloscope.base.units import format_bytes, format_share, format_time, pluralize
 from hloscope.model import Analysis
-from hloscope.model.decision import Decision, DecisionKind
-from hloscope.model.reason import AskedBy, Dimension, DimensionRole
+from hloscope.model.decision import Decision
+from hloscope.model.reason import AskedBy
 from hloscope.report.layout import fold, hang
 
 _MOST_SHOWN = 6
@@ -31,7 +31,7 @@ def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
     total = sum(each.wire_bytes_per_step or 0 for each in analysis.collectives)
     shown = [each for each in decisions if each.is_lost or (each.wire_bytes or 0) >= _LEAST_SHARE * total][:_MOST_SHOWN]
     for decision in shown:
-        yield from hang(Text(describe_decision(decision), style="bold yellow" if decision.is_lost else "bold"), width)
+        yield from hang(Text(decision.summary, style="bold yellow" if decision.is_lost else "bold"), width)
         for line in (format_cost(decision, analysis), *_describe(decision)):
             yield from (Text(" " * _INDENT) + each for each in fold(Text(line), width - _INDENT))
     rest = [each for each in decisions if each not in shown]
@@ -58,29 +58,6 @@ def format_cost(decision: Decision, analysis: Analysis) -> str:
     return " · ".join([*said, pluralize(len(decision.collectives), "collective")])
 
 
-def describe_decision(decision: Decision) -> str:
-    """`data shards features D (4096), not the batch B (64)`: a decision in a sentence without a verb of its cost."""
-    axis, winner, loser = decision.axis, decision.winner, decision.loser
-    if decision.kind is DecisionKind.AUTHORED:
-        return f"collectives over {axis} that the program itself contains"
-    if winner is None:
-        need = f" for {' and '.join(decision.operations[:_MOST_NAMES])}" if decision.operations else ""
-        return f"{axis} no longer shards {describe_dimension(loser)}, which is made whole{need}"
-    but = "" if loser is None else f", not {describe_dimension(loser)}"
-    summed = ", which is summed over" if decision.kind is DecisionKind.SHARDED else ""
-    return f"{axis} shards {describe_dimension(winner)}{but}{summed}"
-
-
-def describe_dimension(dimension: Dimension | None) -> str:
-    """`the batch B (64)`: a class of dimensions with its role, name and size."""
-    if dimension is None:
-        return "a dimension"
-    roles = {DimensionRole.BATCH: "the batch", DimensionRole.FEATURES: "features"}
-    role = roles.get(dimension.role) if dimension.role is not None else None
-    name = dimension.name if dimension.name == str(dimension.size) else f"{dimension.name} ({dimension.size:,})"
-    return f"{role} {name}" if role else f"dimension {name}"
-
-
 def _describe(decision: Decision) -> Iterator[str]:
     """What is known of a decision beside its cost, in sentences of a line each."""
     if decision.is_lost and decision.places and decision.loser is not None and decision.winner is not None:
@@ -95,7 +72,7 @@ def _describe(decision: Decision) -> Iterator[str]:
         yield f"{decision.winner.name if decision.winner else 'it'} by {_name_askers(decision.held_by)}"
     if decision.is_lost and decision.loser is not None and decision.other_bytes is not None:
         yield (
-            f"with {describe_dimension(decision.loser)} over {decision.axis} there, about "
+            f"with {decision.loser.summary} over {decision.axis} there, about "
             f"{format_bytes(decision.other_bytes)} by the shapes"
         )
         if decision.places:

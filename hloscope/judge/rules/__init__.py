@@ -11,6 +11,7 @@ from hloscope.judge.rules.exposed_collective import ExposedCollective
 from hloscope.judge.rules.hbm_exceeded import HbmExceeded
 from hloscope.judge.rules.hbm_near_limit import HbmNearLimit
 from hloscope.judge.rules.involuntary_rematerialization import InvoluntaryRematerialization
+from hloscope.judge.rules.lost_batch import LostBatch
 from hloscope.judge.rules.lost_sharding import LostSharding
 from hloscope.judge.rules.model_parallel_over_dcn import ModelParallelOverDcn
 from hloscope.judge.rules.opaque_communication import OpaqueCommunication
@@ -29,6 +30,7 @@ RULES: tuple[Rule, ...] = (
     HbmExceeded(),
     UnmodelledText(),
     OpaqueCommunication(),
+    LostBatch(),
     CollectiveInLoop(),
     ExposedCollective(),
     CollectiveOnCriticalPath(),
