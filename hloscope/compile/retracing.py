@@ -78,9 +78,7 @@ def lower_with_constraint(
         HloscopeError: The program cannot be traced again.
     """
     if is_traced_already(function):
-        raise make_no_line_error(
-            "the program was given as JAX had already traced it, so that its source is not run again"
-        )
+        raise make_no_line_error("JAX traced the program before hloscope saw it, so that its source is not run again")
     found = _find_expression(original, constraint)
     wrapper = _Wrapper(constraint, original)
     with wrap_expression(found, wrapper):
