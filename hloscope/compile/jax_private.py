@@ -20,7 +20,17 @@ from hloscope.compile.jax_support import check_supported
 
 check_supported()  # what JAX lacks is one message, rather than an ImportError from here
 
-from jax._src import api_util, compilation_cache, config, core, dispatch, pjit, sharding_impls, xla_bridge  # noqa: E402
+from jax._src import (  # noqa: E402
+    api_util,
+    compilation_cache,
+    config,
+    core,
+    dispatch,
+    pjit,
+    sharding_impls,
+    source_info_util,
+    xla_bridge,
+)
 from jax._src.interpreters import mlir, pxla  # noqa: E402
 from jax._src.lib import _jax, xla_client  # noqa: E402
 from jaxlib.mlir import ir  # noqa: E402
@@ -311,6 +321,19 @@ def count_scan_values(params: Mapping[str, Any]) -> tuple[int, int]:
         return int(params["num_consts"]), int(params["num_carry"])
     consts, carried, _ = params["ft_in"].unpack()
     return len(list(consts)), len(list(carried))
+
+
+def find_code_positions(eqn: Any, file: str) -> Iterator[tuple[int, int, int, int]]:
+    """The expressions of a file that were being evaluated when JAX recorded an operation, innermost first.
+
+    Yields:
+        The first line and column and the last ones, as in Python's `ast`.
+    """
+    traceback = eqn.source_info.traceback
+    for code, at in zip(*traceback.raw_frames(), strict=True) if traceback else ():
+        if code.co_filename == file:
+            frame = source_info_util.raw_frame_to_frame(code, at)
+            yield frame.start_line, frame.start_column, frame.end_line, frame.end_column
 
 
 # ---- the private parts of JAX that recording a script needs: the path of programs, and executables of our own

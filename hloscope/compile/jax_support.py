@@ -59,6 +59,7 @@ _PARTS_USED = {
         "jax._src.pjit": "_resolve_and_lower",
     },
     REASONS: {
+        "jax._src.source_info_util": "raw_frame_to_frame",
         "jaxlib.mlir.passmanager": "PassManager.parse",
         "jaxlib.mlir.dialects.sdy": "TensorShardingAttr",
     },

@@ -47,7 +47,7 @@ from hloscope.compile.meshes import (
     place_call_on_mesh,
 )
 from hloscope.compile.multislice import simulate_hybrid_meshes
-from hloscope.compile.sharding_change import LeafChange, Resharding, SizeChange
+from hloscope.compile.sharding_change import DoesNotApplyError, LeafChange, Resharding, SizeChange
 from hloscope.compile.simulated_slice import find_posed_slice, list_pose_notes
 from hloscope.compile.target import TargetFacts
 from hloscope.model.capture import DeviceLayout, ValueSharding
@@ -57,10 +57,6 @@ from hloscope.tpu.slices import Slice, find_smallest_slice
 
 _NUMBER = re.compile(r"(?<![\w*@(])\d+(?![\w*])")
 """A size written as a number, outside of products and names."""
-
-
-class DoesNotApplyError(HloscopeError):
-    """A change does not apply to a program."""
 
 
 def build_changed_call(call: Call, original: Lowered, change: Resharding) -> tuple[Any, list[Any]]:
@@ -370,21 +366,25 @@ def lower(
     )
 
 
-def lower_changed(function: Function, original: Lowered, change: Resharding, *, store: Store | None = None) -> Lowered:
+def lower_changed(
+    function: Function, original: Lowered, change: Resharding | None, *, store: Store | None = None
+) -> Lowered:
     """Traces a function again in the surroundings of the first trace, and lowers it with a change.
 
     Args:
         function: The user's function, as for `lower`.
         original: Its original lowering.
-        change: The change.
+        change: The change; None to call the function as for the first trace, when its own code has changed.
         store: As for `lower`.
 
     Raises:
         HloscopeError: The change cannot be made, or JAX refuses the changed program.
     """
+    changed = None if change is None else (original, change)
+    change = change or Resharding()
     facts = replace_sizes(original.facts, change.sizes)
     plan = replace(original.plan, notes=list(original.plan.notes))
-    attempt = _Attempt(function, facts, plan, original.name, store, (original, change))
+    attempt = _Attempt(function, facts, plan, original.name, store, changed)
     with (
         _watch_default_backend(plan),
         enter_modules_of(function),

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hloscope.base.errors import HloscopeError
 from hloscope.model.capture import ValueSharding, format_spec
 
 _MOST_NAMED = 3
 """The most arguments or results that are listed by name; more are counted."""
+
+
+class DoesNotApplyError(HloscopeError):
+    """A change does not apply to a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,33 @@ class ConstraintEdit:
     operation: int
     operand: int | None = None
     sharding: ValueSharding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenConstraint:
+    """A sharding constraint on an expression, as the user would write it into the source.
+
+    The place is that of a frame on the stack of an operation: the expression that the frame was evaluating, which is
+    the operation itself in the user's innermost frame, and the call of a helper in the frame around it.
+
+    Attributes:
+        file: Path of the source file, as recorded while tracing.
+        line: 1-based line at which the expression begins.
+        column: 0-based column there, in bytes; None if unknown.
+        sharding: The requested sharding, with one entry for each dimension that the value has in this line.
+        leaves_open: Whether dimensions without axes are left to the compiler, as `P.UNCONSTRAINED`, and not replicated.
+        primitive: JAX's name of an operation that the expression makes, such as `dot_general`: it distinguishes `a @ b`
+            from `a @ b + c`, which begins at the same place. None for any.
+        shape: The shape of that operation's result, in the whole program; None for any.
+    """
+
+    file: str
+    line: int
+    column: int | None
+    sharding: ValueSharding
+    leaves_open: bool = False
+    primitive: str | None = None
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
