@@ -25,6 +25,8 @@ ChangeKindText = Literal[
     "another reduction",
 ]
 CompileStageText = Literal["text", "scheduled", "compiled"]
+DecisionKindText = Literal["contended", "sharded", "made-whole", "authored"]
+DimensionRoleText = Literal["batch", "data", "features"]
 EdgeKindText = Literal["operand", "argument", "result"]
 JudgementText = Literal["same", "better", "worse", "different"]
 KindText = Literal[
@@ -92,6 +94,7 @@ class AnalysisDict(TypedDict):
     memory: MemoryDict
     memory_peak: MemoryPeakDict | None
     time: StepTimeDict | None
+    decisions: list[DecisionDict]
     rematerializations: list[RematerializationDict]
     findings: list[FindingDict]
     unmodelled: list[UnmodelledDict]
@@ -201,6 +204,7 @@ class CheckDict(TypedDict):
     tensors: list[TensorDict]
     operations: list[OperationDict]
     askers: list[AskedByDict]
+    places: list[PlaceDict]
 
 
 class CheckedTargetDict(TypedDict):
@@ -226,6 +230,15 @@ class CheckupDict(TypedDict):
     found: str
     works: bool | None
     fix: str | None
+
+
+class ClaimDict(TypedDict):
+    """Which dimension has a mesh axis at an operation, and which one does without."""
+
+    axis: str
+    winner: DimensionDict | None
+    loser: DimensionDict | None
+    other_bytes: int | None
 
 
 class CollectiveDict(TypedDict):
@@ -321,6 +334,27 @@ class CompareDict(TypedDict):
     notes: list[str]
 
 
+class DecisionDict(TypedDict):
+    """The dimension that one mesh axis shards, the one that does without, and what follows from it."""
+
+    name: str
+    kind: DecisionKindText
+    axis: str
+    winner: DimensionDict | None
+    loser: DimensionDict | None
+    held_by: list[int]
+    lost_by: list[int]
+    places: list[int]
+    collectives: list[str]
+    operations: list[str]
+    source: int | None
+    wire_bytes: int | None
+    exposed_us: float | None
+    other_bytes: int | None
+    is_lost: bool
+    trials: TrialsDict | None
+
+
 class DiffDict(TypedDict):
     """The comparison of two programs."""
 
@@ -338,6 +372,14 @@ class DiffDict(TypedDict):
     step_us: list[float | None]
     step_bounds: list[BoundText | None]
     judged: JudgedDict
+
+
+class DimensionDict(TypedDict):
+    """A class of dimensions."""
+
+    name: str
+    size: int
+    role: DimensionRoleText | None
 
 
 class DoctorDict(TypedDict):
@@ -377,6 +419,7 @@ class DumpedModulesDict(TypedDict):
     tensors: list[TensorDict]
     operations: list[OperationDict]
     askers: list[AskedByDict]
+    places: list[PlaceDict]
 
 
 class ErrorMapDict(TypedDict):
@@ -840,6 +883,15 @@ class PermutePatternDict(TypedDict):
     ring: bool
 
 
+class PlaceDict(TypedDict):
+    """A value where a decision fell."""
+
+    array: str
+    source: int
+    shape: list[int]
+    sharding: list[list[str]]
+
+
 class PriceDict(TypedDict):
     """The prices of one program on several slices, as a document."""
 
@@ -910,6 +962,7 @@ class ReasonDict(TypedDict):
     of_part: NotRequired[bool]
     weight: NotRequired[int | None]
     realigns: NotRequired[str | None]
+    claims: NotRequired[list[ClaimDict]]
     missing: NotRequired[str | None]
 
 
@@ -965,6 +1018,7 @@ class RecordingDict(TypedDict):
     tensors: list[TensorDict]
     operations: list[OperationDict]
     askers: list[AskedByDict]
+    places: list[PlaceDict]
 
 
 class RematerializationDict(TypedDict):

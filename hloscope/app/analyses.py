@@ -23,7 +23,7 @@ from hloscope.app.analyzing import (
     analyze_text_target,
     capture_text,
 )
-from hloscope.app.requests import Request, Result, Text, follow, parse_stage
+from hloscope.app.requests import Request, Result, Text, follow, parse_stage, parse_trying
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
@@ -58,6 +58,8 @@ def analyze(
     save_hlo: str | Path | None = None,
     only: str | None = None,
     stage: str = CompileStage.COMPILED,
+    try_s: float | str | None = None,
+    trials: bool = True,
     **options: Unpack[TargetOptions],
 ) -> Analysis:
     """Compiles a function for a TPU slice, which need not be attached, and reports what it moves.
@@ -88,6 +90,9 @@ def analyze(
         stage: For functions, `scheduled` to stop a long compile once the program is scheduled: what it moves, its
             shapes and its buffers are then complete, but its times are estimated without the compiler's cycles, and
             whether it compiles and fits is open.
+        try_s: For functions in which an axis is lost, the time limit for a trial of the constraint that gives it back,
+            in seconds or such as `5m`. By default 20 seconds, or somewhat longer than the program itself compiles.
+        trials: Whether to try that at all; where the environment variable `CI` is set, only with `try_s`.
         {options}
 
     Returns:
@@ -108,6 +113,7 @@ def analyze(
         save_hlo=None if file is None else str(file),
         only=name,
         wanted=parse_stage(stage),
+        trying=parse_trying(try_s, trials),
     )
     if only is not None and not request.is_folder:
         raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
@@ -154,7 +160,10 @@ def find_analysis(request: Request) -> Result[Analysis]:
             request.door.begin(finish(first, is_whole=False), stage)
 
         return analyze_function(
-            replace(function, when_scheduled=begin) if request.begins else function, request.judging
+            replace(function, when_scheduled=begin) if request.begins else function,
+            request.judging,
+            tries=request.trying.wanted,
+            try_s=request.trying.seconds,
         )
 
     found = follow(request, of_function=of_function, of_text=lambda text: analyze_text_target(text, request.judging))

@@ -23,11 +23,13 @@ from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rul
 from hloscope.model import Analysis, ArrayFact, SliceFact
 from hloscope.model.analysis import MemoryPeak, summarize_memory
 from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
+from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import override_chip, parse_slice
 from hloscope.version import __version__
 from hloscope.why.sentences import explain_from_text
 
 if TYPE_CHECKING:
+    from hloscope.compile.cache import CachedCompile
     from hloscope.compile.functions import Function
     from hloscope.compile.lowering import Lowered
     from hloscope.search.trial_cache import SearchSubject
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Stage = Callable[[str], None]
 _NAMED = 3
+_LEAST_TRYING_S, _TRYING_SHARE = 20.0, 1.2
+"""The time for turning a decision by default: at least this long, and otherwise this many compiles."""
 KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
 """FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
 
@@ -51,8 +55,16 @@ def analyze_text_target(text: Text, judging: RuleSelection = DEFAULT_SELECTION) 
     return analyze_capture(program, text.name, judging, module)
 
 
-def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
+def analyze_function(
+    function: Function, judging: RuleSelection = DEFAULT_SELECTION, *, tries: bool = False, try_s: float | None = None
+) -> Analysis:
     """Analyzes a function.
+
+    Args:
+        function: The function.
+        judging: The rules to run and the accepted findings, in addition to the target's own settings.
+        tries: Whether to try to turn its costliest decision.
+        try_s: Time limit for that; None for a little more than its own compile took.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
@@ -62,11 +74,39 @@ def analyze_function(function: Function, judging: RuleSelection = DEFAULT_SELECT
     program, pending = captured_function(function)
     function.stage("reading the compiled program")
     found = analyze_capture(program, function.name, judging)
+    if tries and found.time is not None and any(decision.is_lost for decision in found.decisions):
+        seconds = max(_LEAST_TRYING_S, _TRYING_SHARE * (program.compiled.seconds or 0.0)) if try_s is None else try_s
+        found = _try_cures(function, found, program, pending.kept, seconds)
     if function.store is None:
         return found
     from hloscope.search.trial_cache import add_known_fixes
 
     return add_known_fixes(found, function.store, pending.kept)
+
+
+def _try_cures(
+    function: Function, found: Analysis, program: Capture, kept: CachedCompile | None, seconds: float
+) -> Analysis:
+    """An analysis whose costliest lost decision has been tried the other way round."""
+    from hloscope.compile.functions import with_function
+    from hloscope.compile.lowering import lower
+    from hloscope.search.cures import try_cures
+    from hloscope.search.trial_cache import SearchSubject
+
+    def tried(itself: Callable[..., Any], known: TargetFacts) -> Analysis:
+        lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
+        subject = SearchSubject(
+            function=itself,
+            lowered=lowered,
+            captured=program,
+            analysis=found,
+            store=function.store,
+            kept=kept,
+            stage=function.stage,
+        )
+        return try_cures(subject, seconds, confirms=function.wanted is CompileStage.COMPILED)
+
+    return with_function(function, tried)
 
 
 def make_search_subject(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Unpack
@@ -11,10 +11,10 @@ from typing import Any, Unpack
 from hloscope.analysis.model_parts import skip_helpers
 from hloscope.analysis.provenance import CAPTURED_SOURCES, SourceFiles
 from hloscope.app.analyzing import analyze_text_target, make_search_subject
-from hloscope.app.requests import Request, Result, Text, follow, refuse_beside_analysis
+from hloscope.app.requests import Request, Result, Text, Trying, follow, parse_trying, refuse_beside_analysis
 from hloscope.base import calls
 from hloscope.base.calls import front_door
-from hloscope.base.errors import NotationError, Option, say
+from hloscope.base.errors import Option, say
 from hloscope.base.progress import StageDisplay
 from hloscope.base.units import format_time
 from hloscope.compile.functions import Function, with_function
@@ -32,19 +32,6 @@ _ALL = "all"
 
 
 _PASS_TRY = ("pass ", Option("try", 300), " to try")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trying:
-    """Whether to try changes, and for how long.
-
-    Attributes:
-        wanted: False never tries any.
-        seconds: Time limit for all trials; None tries a few, and only programs that compile quickly.
-    """
-
-    wanted: bool = True
-    seconds: float | None = None
 
 
 @front_door
@@ -90,13 +77,9 @@ def explain(
     Raises:
         HloscopeError: The input is invalid, there is no such collective, or JAX or the compiler rejects the program.
     """
-    span = None if try_s is None else calls.seconds("try_s", try_s, example='try_s=300, or try_s="5m"')
-    if span is not None and (not trials or not span):
-        raise NotationError(
-            "try_s=0 tries nothing" if trials else "try_s and trials=False contradict each other",
-            fix="pass seconds, such as try_s=300, or only trials=False",
-        )
-    named, trying = _find_collective_name(collective), Trying(wanted=trials, seconds=span)
+    parsed = parse_trying(try_s, trials)
+    span, named = parsed.seconds, _find_collective_name(collective)
+    trying = Trying(wanted=trials, seconds=span)
     root = calls.path("source_root", source_root, example='source_root="src"')
     described = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
     everything = collective is not None

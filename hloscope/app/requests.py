@@ -25,6 +25,7 @@ from hloscope.base.errors import (
     Command,
     HloscopeError,
     MeshError,
+    NotationError,
     Option,
     SliceError,
     TargetError,
@@ -482,6 +483,34 @@ PROFILE_PROGRAM = "the program in the profile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trying:
+    """Whether to try changes, and for how long.
+
+    Attributes:
+        wanted: False never tries any.
+        seconds: Time limit for all trials; None for what the program's own compile allows.
+    """
+
+    wanted: bool = True
+    seconds: float | None = None
+
+
+def parse_trying(try_s: object, trials: bool) -> Trying:
+    """Reads whether to try changes, and for how long; by default not where the environment variable `CI` is set.
+
+    Raises:
+        NotationError: The time is invalid, or contradicts `trials`.
+    """
+    span = None if try_s is None else calls.seconds("try_s", try_s, example='try_s=300, or try_s="5m"')
+    if span is not None and (not trials or not span):
+        raise NotationError(
+            "try_s=0 tries nothing" if trials else "try_s and trials=False contradict each other",
+            fix="pass seconds, such as try_s=300, or only trials=False",
+        )
+    return Trying(wanted=trials and (span is not None or not os.environ.get("CI")), seconds=span)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A user's question about a target.
 
@@ -499,6 +528,7 @@ class Request:
         wanted: For functions, the stage of the compile that is enough.
         is_enough: As for `Function`.
         begins: Whether the door is given what is known of a scheduled function while its machine code is awaited.
+        trying: Whether to try to turn a function's costliest decision.
         is_text: Whether the target is already compiled: HLO text, or a `jax.stages.Compiled`.
         is_folder: Whether the target is a folder of dumps.
     """
@@ -515,6 +545,7 @@ class Request:
     wanted: CompileStage = CompileStage.COMPILED
     is_enough: Callable[[Capture], bool] = lambda _: True
     begins: bool = False
+    trying: Trying = Trying(wanted=False)
 
     is_text: bool = field(init=False, default=False)
     is_folder: bool = field(init=False, default=False)

@@ -17,6 +17,7 @@ from hloscope.base.progress import StageDisplay, show_progress
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
 from hloscope.cli.options import (
+    check_try_options,
     combine_options,
     fail_on_option,
     group_by_option,
@@ -26,11 +27,12 @@ from hloscope.cli.options import (
     source_option,
     source_root_option,
     target_options,
+    try_options,
 )
 
 if TYPE_CHECKING:
     from hloscope.app.dumps import HowToAnalyze
-    from hloscope.app.requests import Request, Result
+    from hloscope.app.requests import Request, Result, Trying
     from hloscope.compile.dumps import Dump
     from hloscope.model import Analysis
     from hloscope.report.dumps import DumpedResult
@@ -102,6 +104,7 @@ _folder_options = combine_options(
 @target_options()
 @click.option("--save-hlo", metavar="FILE", help="Write the compiled HLO text, to which the report's lines refer.")
 @quick_option
+@try_options("on a terminal, 20s or 1.2 times its compile, where an axis is lost")
 @source_root_option
 @rule_options
 @fail_on_option()
@@ -117,6 +120,8 @@ _folder_options = combine_options(
 def command(target: str, **options: Any) -> Result[Analysis]:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
     request = targets.make_request(target, options, only=options["only"], helpers=targets.find_own_helpers())
+    check_try_options(options["try_s"], no_try=options["no_try"])
+    request = replace(request, trying=_find_trying(options))
     if not options["quick"] and running.is_shown_as_it_comes():
         request = replace(request, begins=True)
     if request.is_folder:
@@ -125,6 +130,15 @@ def command(target: str, **options: Any) -> Result[Analysis]:
     from hloscope.app.analyses import find_analysis
 
     return find_analysis(request)
+
+
+def _find_trying(options: dict[str, Any]) -> Trying:
+    """Whether to try to turn a decision: on a terminal, or if asked for."""
+    from hloscope.app.requests import Trying
+
+    is_default = running.is_shown_as_it_comes() and not os.environ.get("CI")
+    wanted = options["try_s"] is not None or (is_default and not options["no_try"])
+    return Trying(wanted=wanted, seconds=options["try_s"])
 
 
 # ---- folders of dumps

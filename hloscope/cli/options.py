@@ -97,6 +97,35 @@ quick_option: Decorator = click.option(
     "and whether it compiles is open.",
 )
 
+
+def try_options(default: str) -> Decorator:
+    """`--try` and `--no-try`.
+
+    Args:
+        default: What is tried without them, for the help.
+    """
+    return combine_options(
+        click.option(
+            "--try",
+            "try_s",
+            type=Span(),
+            metavar="TIME",
+            help=f"Try changes that may help for this long, such as 5m. [default: {default}]",
+        ),
+        click.option("--no-try", is_flag=True, help="Do not try any changes."),
+    )
+
+
+def check_try_options(try_s: float | None, *, no_try: bool) -> None:
+    """Checks that these options do not contradict each other.
+
+    Raises:
+        UsageError: They do.
+    """
+    if no_try and try_s is not None:
+        raise click.UsageError("--try and --no-try contradict each other: pass only one of them.")
+
+
 jobs_option: Decorator = click.option(
     "--jobs",
     type=click.IntRange(1),

@@ -12,6 +12,7 @@ from hloscope.base.outputs import check_report_file
 from hloscope.cli import running, targets
 from hloscope.cli.options import (
     Span,
+    check_try_options,
     combine_options,
     executor_option,
     fail_on_option,
@@ -19,6 +20,7 @@ from hloscope.cli.options import (
     quick_option,
     source_root_option,
     target_options,
+    try_options,
 )
 
 if TYPE_CHECKING:
@@ -166,25 +168,12 @@ Examples
 _ALL = "all"
 
 
-_try_options = combine_options(
-    click.option(
-        "--try",
-        "try_s",
-        type=Span(),
-        metavar="TIME",
-        help="Try changes that may help for this long, such as 5m. [default: 4 changes or 10s, for programs that "
-        "compile within 2s]",
-    ),
-    click.option("--no-try", is_flag=True, help="Do not try any changes."),
-)
-
-
 @click.command(epilog=_EXPLAIN_EPILOG)
 @click.argument("target")
 @click.argument("collective", required=False)
 @target_options()
 @source_root_option
-@_try_options
+@try_options("4 changes or 10s, for programs that compile within 2s")
 @running.reports("explanation")
 def explain(
     target: str, collective: str | None, try_s: float | None, no_try: bool, **options: Any
@@ -193,10 +182,10 @@ def explain(
 
     Changes of shardings are compiled and priced before they are recommended.
     """
-    if no_try and try_s is not None:
-        raise click.UsageError("--try and --no-try contradict each other: pass only one of them.")
+    check_try_options(try_s, no_try=no_try)
     request = targets.make_request(target, options, helpers=targets.find_own_helpers())
-    from hloscope.app.explaining import Trying, find_explanations
+    from hloscope.app.explaining import find_explanations
+    from hloscope.app.requests import Trying
 
     named, trying = None if collective == _ALL else collective, Trying(wanted=not no_try, seconds=try_s)
     return find_explanations(request, named, everything=collective is not None, trying=trying)

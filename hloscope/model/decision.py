@@ -8,7 +8,9 @@ from typing import Annotated
 
 from hloscope.base.documents import Table
 from hloscope.base.results import Brief
-from hloscope.model.reason import AskedBy, Dimension, Frame, Stack
+from hloscope.model.capture import render_spec
+from hloscope.model.reason import AskedBy, Axes, Dimension, Frame, Stack
+from hloscope.model.trial import Trials
 
 _MOST_NAMES = 2
 
@@ -33,12 +35,19 @@ class Place(Brief):
     Attributes:
         array: The value under the user's name.
         source: Source frames of the operation that makes it, innermost first.
-        wanted: The sharding that it would have if the other dimension had the axis, such as `P('data', None, None)`.
+        shape: The shape of the whole value.
+        sharding: The sharding that it would have if the other dimension had the axis: axes by dimension.
     """
 
     array: str
     source: Stack
-    wanted: str
+    shape: tuple[int, ...]
+    sharding: tuple[Axes, ...]
+
+    @property
+    def spec(self) -> str:
+        """That sharding as the user writes it: `P('data', None, None)`."""
+        return render_spec(self.sharding) or "P()"
 
 
 _Place = Annotated[Place, Table("places", "Values where decisions fell.")]
@@ -70,6 +79,8 @@ class Decision(Brief):
             the shapes alone; None if unknown.
         is_lost: Whether the axis is where it costs most: the collectives that follow are a notable share of the step,
             and send several times what they would if the loser had the axis.
+        trials: The program with a constraint for the loser at one of the places, as the user would write it; None if
+            none was asked for.
     """
 
     name: str
@@ -87,6 +98,7 @@ class Decision(Brief):
     exposed_us: float | None = None
     other_bytes: int | None = None
     is_lost: bool = False
+    trials: Trials | None = None
 
     @property
     def summary(self) -> str:

@@ -12,6 +12,7 @@ from hloscope.model import Analysis
 from hloscope.model.decision import Decision
 from hloscope.model.reason import AskedBy
 from hloscope.report.layout import fold, hang
+from hloscope.report.words import describe_gain, describe_trials
 
 _MOST_SHOWN = 6
 _LEAST_SHARE = 0.01
@@ -60,23 +61,38 @@ def format_cost(decision: Decision, analysis: Analysis) -> str:
 
 def _describe(decision: Decision) -> Iterator[str]:
     """What is known of a decision beside its cost, in sentences of a line each."""
-    if decision.is_lost and decision.places and decision.loser is not None and decision.winner is not None:
+    winner, loser = decision.winner, decision.loser
+    if not decision.is_lost or winner is None or loser is None:
+        if winner is not None and decision.held_by:
+            yield f"{winner.name} by {_name_askers(decision.held_by)}"
+        return
+    claims = f"{loser.name} by {_name_askers(decision.lost_by)}, or {winner.name} by {_name_askers(decision.held_by)}"
+    if decision.places:
         place = decision.places[0]
-        where = short_source(place.source)
-        claims = f"{decision.loser.name} by {_name_askers(decision.lost_by)}, {decision.winner.name} by "
-        yield (
-            f"decided at {where}: `{place.array}` can have one of them over {decision.axis}; "
-            f"{claims}{_name_askers(decision.held_by)}"
-        )
-    elif decision.held_by:
-        yield f"{decision.winner.name if decision.winner else 'it'} by {_name_askers(decision.held_by)}"
-    if decision.is_lost and decision.loser is not None and decision.other_bytes is not None:
-        yield (
-            f"with {decision.loser.summary} over {decision.axis} there, about "
-            f"{format_bytes(decision.other_bytes)} by the shapes"
-        )
-        if decision.places:
-            yield f"to try: a constraint {decision.places[0].wanted} on that value"
+        yield f"`{place.array}` at {short_source(place.source)} can have one over {decision.axis}: {claims}"
+    else:
+        yield f"over {decision.axis}: {claims}"
+    yield from _describe_cure(decision)
+
+
+def _describe_cure(decision: Decision) -> Iterator[str]:
+    """The line that turns a lost decision, with the step before and after, or why there is none."""
+    trials = decision.trials
+    best = None if trials is None else next(iter(trials.helping), None)
+    if trials is not None and best is not None:
+        write, *needs = best.change
+        yield f"write {write}"
+        if needs:
+            yield f"with {' and '.join(needs)}"
+        yield describe_gain(best.before or trials.before, best)
+        return
+    other = "" if decision.other_bytes is None else f"; by the shapes, about {format_bytes(decision.other_bytes)} then"
+    if trials is None:
+        spec = f"a constraint {decision.places[0].spec} there" if decision.places else "a constraint for it"
+        yield f"not tried: {spec}{other}"
+        return
+    for label, words in describe_trials(trials):
+        yield f"{label}: {words}"
 
 
 def _name_askers(askers: Sequence[AskedBy]) -> str:

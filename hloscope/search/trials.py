@@ -265,9 +265,9 @@ def _confirm_best(
         changed = lower_changed(subject.function, subject.lowered, change, store=subject.store)
         try:
             if own is None:
-                own, after = _price_in_full(subject, [subject.lowered, changed], until)
+                own, after = price_in_full(subject, [subject.lowered, changed], until)
             else:
-                (after,) = _price_in_full(subject, [changed], until)
+                (after,) = price_in_full(subject, [changed], until)
         except TimeLimitError:
             break
         if isinstance(own, str):  # the program as written is refused, so that nothing can be compared with it
@@ -283,7 +283,7 @@ def _confirm_best(
     return [*helping, *others]
 
 
-def _price_in_full(subject: SearchSubject, programs: Sequence[Lowered], until: float) -> list[Figures | str]:
+def price_in_full(subject: SearchSubject, programs: Sequence[Lowered], until: float) -> list[Figures | str]:
     """The costs of programs, compiled side by side; for one that the compiler refuses, its reason.
 
     Raises:

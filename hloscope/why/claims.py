@@ -351,16 +351,10 @@ class Claims:
 
     def find_places(self, axis: str, winner: Dimension | None, loser: Dimension | None) -> tuple[Place, ...]:
         """The first values of two classes where the first one has an axis, and the other one had it before."""
-        return tuple(place for place, _ in self.find_falls(axis, winner, loser))
-
-    def find_falls(
-        self, axis: str, winner: Dimension | None, loser: Dimension | None
-    ) -> list[tuple[Place, ShardyValue]]:
-        """The places of a decision, each with its value."""
         if winner is None or loser is None:
-            return []
+            return ()
         won, lost = self._described[winner], self._described[loser]
-        found: dict[object, tuple[Place, ShardyValue]] = {}
+        found: dict[object, Place] = {}
         for op in self._graph.module.ops:
             if len(found) == _MOST_PLACES:
                 break
@@ -371,8 +365,8 @@ class Claims:
                 classes = self._dimensions.of(value.index)
                 if self._holds((value.index,), won, axis) and lost in self._reach(classes):
                     place = self._make_place(op, value, axis, lost)
-                    found.setdefault((place.source[:1], place.wanted), (place, value))
-        return list(found.values())
+                    found.setdefault((place.source[:1], place.sharding), place)
+        return tuple(found.values())
 
     def _holds(self, values: Iterable[int], dimension: DimensionClass, axis: str) -> bool:
         """Returns whether an axis shards a class, or a dimension that it is a part of, in any of some values."""
@@ -395,7 +389,7 @@ class Claims:
         )
         kept[number] = (axis, *kept[number])
         name = find_assigned_name(self._graph, value) or f"result of {(op.op_name or op.kind).rpartition('/')[2]}"
-        return Place(array=name, source=to_frames(op.source), wanted=render_spec(tuple(kept)) or "P()")
+        return Place(array=name, source=to_frames(op.source), shape=value.shape, sharding=tuple(kept))
 
     # What it would cost the other way round.
 

@@ -47,7 +47,7 @@ class LostBatch(BuiltinRule, name="lost-batch", severity=Severity.WARNING):
                 f"{decision.summary}, in {pluralize(len(decision.collectives), 'collective')}",
                 source=None if place is None else render_users_line(place.source),
                 cost=f"{cost}; about {format_bytes(decision.other_bytes)} the other way round, by the shapes",
-                fix=None if place is None else f"constrain `{place.array}` to {place.wanted}",
+                fix=None if place is None else f"constrain `{place.array}` to {place.spec}",
             )
 
 
