@@ -20,7 +20,7 @@ from hloscope.base.units import pluralize
 from hloscope.compile import jax_private
 from hloscope.compile.importing import format_path
 from hloscope.compile.jax_targets import is_traced_already
-from hloscope.compile.jaxprs import find_jaxpr, open_jaxpr, walk_equations
+from hloscope.compile.jaxprs import find_inner_jaxprs, find_jaxpr, open_jaxpr
 from hloscope.compile.lowering import Function, Lowered, lower_changed
 from hloscope.compile.rewriting import (
     CodeSpan,
@@ -112,17 +112,36 @@ def _find_expression(original: Lowered, constraint: WrittenConstraint) -> UserEx
     return find_expression(constraint.file, spans)
 
 
-def _find_spans(jaxpr: Any, constraint: WrittenConstraint) -> Iterator[CodeSpan]:
-    """The whole places of the expressions that begin at a place and make the operation of a constraint."""
-    for eqn in walk_equations(jaxpr):
-        if constraint.primitive not in (None, eqn.primitive.name):
-            continue
-        shapes = [getattr(result.aval, "shape", None) for result in eqn.outvars]
-        if constraint.shape is not None and constraint.shape not in shapes:
-            continue
-        for span in map(CodeSpan._make, jax_private.find_code_positions(eqn, constraint.file)):
-            if span.line == constraint.line and constraint.column in (None, span.column):
-                yield span
+def _find_spans(
+    jaxpr: Any, constraint: WrittenConstraint, around: frozenset[CodeSpan] = frozenset()
+) -> Iterator[CodeSpan]:
+    """The expressions at the place of a constraint that make its operation.
+
+    Args:
+        jaxpr: The program.
+        constraint: The constraint.
+        around: The expressions there that make the operation around the program: JAX traces a jitted function once for
+            several calls, and records the first of them.
+    """
+    for eqn in jaxpr.eqns:
+        found = map(CodeSpan._make, jax_private.find_code_positions(eqn, constraint.file))
+        spans = around.union(span for span in found if _is_at_place(span, constraint))
+        if _is_operation(eqn, constraint):
+            yield from spans
+        for inner in find_inner_jaxprs(eqn):
+            yield from _find_spans(inner, constraint, spans)
+
+
+def _is_at_place(span: CodeSpan, constraint: WrittenConstraint) -> bool:
+    begins = span.line == constraint.line and constraint.column in (None, span.column)
+    return begins and constraint.end in (None, (span.end_line, span.end_column))
+
+
+def _is_operation(eqn: Any, constraint: WrittenConstraint) -> bool:
+    shapes = [getattr(result.aval, "shape", None) for result in eqn.outvars]
+    return constraint.primitive in (None, eqn.primitive.name) and (
+        constraint.shape is None or constraint.shape in shapes
+    )
 
 
 def _format_line(found: UserExpression) -> str:
@@ -184,7 +203,7 @@ class _Wrapper:
         return spec if self.has_mesh else jax.sharding.NamedSharding(mesh, spec)
 
     def _check_axes(self, mesh: Any, place: str) -> bool:
-        """Whether the axes of the constraint are explicit; if it has none, whether an axis of the mesh is.
+        """Returns whether the constraint is about explicit axes: those that it names, or otherwise any of the mesh.
 
         Raises:
             DoesNotApplyError: The axes cannot be named in one constraint here.

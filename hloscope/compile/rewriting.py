@@ -11,9 +11,11 @@ import ast
 import builtins
 import gc
 import linecache
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import shorten
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -22,6 +24,9 @@ from hloscope.compile.sharding_change import DoesNotApplyError
 
 _WRAPPER = "_hloscope_wrap"
 """The name of the wrapper among Python's builtins, which every function sees."""
+
+_MOST_CHARS = 60
+"""The length up to which an expression is quoted."""
 
 _Expression = ast.expr | ast.AugAssign
 """An expression, or an assignment such as `x += y`, which computes one."""
@@ -78,7 +83,7 @@ def find_expression(file: str, spans: Iterable[CodeSpan]) -> UserExpression:
     """Finds the one expression that Python was evaluating at some places of a file, and the functions that hold it.
 
     Raises:
-        DoesNotApplyError: There is none, or more than one, or the functions were not made from the file as it is now.
+        DoesNotApplyError: The file has no such expression or several, or no function was made from it as it is now.
     """
     linecache.checkcache(file)
     lines = tuple(linecache.getlines(file))
@@ -87,12 +92,11 @@ def find_expression(file: str, spans: Iterable[CodeSpan]) -> UserExpression:
         raise make_no_line_error(f"{name} cannot be read")
     try:
         tree = ast.parse("".join(lines))
-        old = compile(tree, file, "exec", dont_inherit=True)
+        old = _compile(tree, file)
     except (SyntaxError, ValueError) as error:
         raise make_no_line_error(f"{name} is not valid Python any more: {error}") from error
     node = _choose_node(tree, set(spans), name)
-    _Wrapping(node).visit(tree)
-    new = compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+    new = _compile(_Wrapping(node).visit(tree), file)
     codes = tuple((a, b) for a, b in zip(_list_codes(old), _list_codes(new), strict=True) if a != b)
     functions = tuple(held for held in _list_functions(file) if any(_is_same(held.__code__, code) for code, _ in codes))
     if not functions:
@@ -101,6 +105,12 @@ def find_expression(file: str, spans: Iterable[CodeSpan]) -> UserExpression:
             "imported, a decorator rewrites the function, or the line runs only on import"
         )
     return UserExpression(file=file, lines=lines, node=node, codes=codes, functions=functions)
+
+
+def _compile(tree: ast.Module, file: str) -> CodeType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warned of the file when it was imported
+        return compile(tree, file, "exec", dont_inherit=True)
 
 
 def make_no_line_error(why: str) -> DoesNotApplyError:
@@ -144,7 +154,7 @@ def _choose_node(tree: ast.Module, spans: set[CodeSpan], name: str) -> _Expressi
     if not chosen:
         raise make_no_line_error(f"{name} has no expression where the operation was traced")
     if len(chosen) > 1:
-        listed = " and ".join(sorted((ast.unparse(node) for node in chosen), key=len))
+        listed = " and ".join(shorten(text, _MOST_CHARS) for text in sorted(map(ast.unparse, chosen), key=len))
         raise make_no_line_error(f"several expressions begin at {name}:{chosen[0].lineno}: {listed}")
     (node,) = chosen
     if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):

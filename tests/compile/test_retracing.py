@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import linecache
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -10,6 +12,7 @@ from textwrap import dedent
 import jax
 import jax.numpy as jnp
 import pytest
+from jax._src import source_info_util
 
 from hloscope.base.errors import HloscopeError
 from hloscope.compile.functions import Function, with_function
@@ -340,6 +343,41 @@ def test_a_name_that_is_local_means_something_else(as_written):
     assert tried.made.after.endswith('(jnp.sin(P), jax.sharding.PartitionSpec("X", None))')
 
 
+def test_the_constraint_has_the_users_line(written):
+    file = written(HEAD + "def step(x): return jnp.sin(x)")
+    tried = try_constraint(file, "jnp.sin(x)", X0, (ROWS,))
+    jaxpr = tried.made.lowered.traced.jaxpr.jaxpr
+    (eqn,) = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "sharding_constraint"]
+    innermost = source_info_util.user_frame(eqn.source_info.traceback)
+    assert (innermost.file_name, innermost.start_line, innermost.start_column) == (
+        str(file),
+        *find_place(file, "jnp.sin"),
+    )
+
+
+def test_a_file_that_python_warns_of(written):
+    file = written(HEAD + "def step(x): return jnp.sin(x) if '\\d' else x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lower_file(file, FACTS)
+    assert "sharding_constraint" in try_constraint(file, "jnp.sin(x)", X0, (ROWS,)).text
+
+
+def test_a_cell_of_a_notebook():
+    cell, source = "/tmp/ipykernel_1/2.py", HEAD + SIN
+    linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
+    names: dict[str, object] = {}
+    exec(compile(source, cell, "exec"), names)
+
+    def work(function, known):
+        constraint = WrittenConstraint(file=cell, line=5, column=20, sharding=X0)
+        return lower_with_constraint(function, lower(function, known, name="t"), constraint)
+
+    made = with_function(Function(target=names["step"], facts=FACTS), work)
+    assert made.after == 'def step(x): return jax.lax.with_sharding_constraint(jnp.sin(x), P("X", None))'
+    assert "sharding_constraint" in made.lowered.text
+
+
 # ---- refusals
 
 SIN = "def step(x): return jnp.sin(x)"
@@ -383,6 +421,22 @@ def test_the_shape_of_the_result_distinguishes_them_too(as_written):
         shape=(8,),
     )
     assert "(x.sum(1), P" in tried.made.after
+
+
+def test_the_end_of_the_expression_distinguishes_them_best(as_written):
+    program = "def step(x): return x * x + x * 2 + x * 3"
+    tried = as_written(program, "x * x", X0, (ROWS,), end=(5, len("def step(x): return x * x + x * 2")))
+    assert "(x * x + x * 2, P" in tried.made.after
+
+
+def test_a_function_that_was_traced_for_an_earlier_call(as_written):
+    program = """
+        def step(x):
+            first = jax.nn.silu(x)
+            return jax.nn.silu(first) * 2
+    """
+    tried = as_written(program, "jax.nn.silu(first)", X0, (ROWS,), primitive="logistic")
+    assert "with_sharding_constraint(jax.nn.silu(first), P" in tried.made.after
 
 
 def test_a_place_without_an_operation(refused):
