@@ -367,7 +367,7 @@ def test_a_cell_of_a_notebook():
     cell, source = "/tmp/ipykernel_1/2.py", HEAD + SIN
     linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
     names: dict[str, object] = {}
-    exec(compile(source, cell, "exec"), names)
+    exec(compile(source, cell, "exec", dont_inherit=True), names)
 
     def work(function, known):
         constraint = WrittenConstraint(file=cell, line=5, column=20, sharding=X0)
@@ -389,11 +389,12 @@ def refused(written):
 
     def refuse(text: str, expression: str, sharding=X0, args=(ROWS,), **options) -> str:
         file = written(HEAD + dedent(text))
-        before = lower_file(file, TargetFacts(mesh=options.get("mesh") or {"X": 4}, slice="cpu:4", args=args))
+        axes = {"mesh": options.get("mesh") or {"X": 4}, "axis_types": options.get("axis_types")}
+        facts = TargetFacts(slice="cpu:4", args=args, **axes)
+        before = lower_file(file, facts)
         with pytest.raises(HloscopeError) as caught:
             try_constraint(file, expression, sharding, args, **options)
-        after = lower_file(file, TargetFacts(mesh=options.get("mesh") or {"X": 4}, slice="cpu:4", args=args))
-        assert before == after
+        assert before == lower_file(file, facts)
         assert not hasattr(builtins, "_hloscope_wrap")
         return caught.value.on_one_line().replace(f"{file.parent}/", "")
 
@@ -467,6 +468,18 @@ def test_a_manual_axis(refused):
 
 def test_an_axis_that_the_mesh_lacks(refused):
     assert refused(SIN, "jnp.sin(x)", (("Z",), ())) == "the mesh at model.py:5 has no axis Z"
+
+
+def test_reshard_leaves_nothing_open(refused):
+    said = refused(SIN, "jnp.sin(x)", X0, axis_types="explicit", leaves_open=True)
+    assert said == "jax.sharding.reshard leaves no dimension open"
+
+
+def test_one_constraint_names_axes_of_one_kind(refused):
+    mesh = {"X": 2, "Y": 2}
+    sharding, kinds = (("X",), ("Y",)), {"X": "explicit", "Y": "auto"}
+    said = refused(SIN, "jnp.sin(x)", sharding, mesh=mesh, axis_types=kinds)
+    assert said == "no one constraint can name both automatic and explicit axes"
 
 
 def test_jax_refuses_the_line_in_its_own_words(refused):
