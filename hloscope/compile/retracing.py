@@ -6,11 +6,19 @@ with the operations around it: its transpose constrains the cotangent, and remat
 
 from __future__ import annotations
 
+import ast
+import builtins
+import gc
+import linecache
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from textwrap import shorten
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
 
 import jax
 
@@ -20,16 +28,229 @@ from hloscope.base.units import pluralize
 from hloscope.compile import jax_private
 from hloscope.compile.importing import format_path
 from hloscope.compile.jax_targets import is_traced_already
-from hloscope.compile.jaxprs import find_jaxpr, open_jaxpr, walk_equations
+from hloscope.compile.jaxprs import find_inner_jaxprs, find_jaxpr, open_jaxpr
 from hloscope.compile.lowering import Function, Lowered, lower_changed
-from hloscope.compile.rewriting import (
-    CodeSpan,
-    UserExpression,
-    find_expression,
-    make_no_line_error,
-    wrap_expression,
-)
 from hloscope.compile.sharding_change import DoesNotApplyError, WrittenConstraint
+
+# ---- one expression of the source, wrapped in a call: in memory, in the functions that exist, for a while
+#
+# The file is parsed and compiled a second time with the call, and the functions that were made from it get that code.
+# Neither the file nor the module is touched, and the module is not executed again: its functions keep their globals,
+# defaults and closures. A nested function that does not exist yet is made from the new code of the function around it.
+
+_WRAPPER = "_hloscope_wrap"
+"""The name of the wrapper among Python's builtins, which every function sees."""
+
+_MOST_CHARS = 60
+"""The length up to which an expression is quoted."""
+
+_Expression = ast.expr | ast.AugAssign
+"""An expression, or an assignment such as `x += y`, which computes one."""
+
+
+class _CodeSpan(NamedTuple):
+    """The place of an expression in a file: lines count from 1, columns from 0 and in bytes."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UserExpression:
+    """An expression in a file, as the file was when its functions were made.
+
+    Attributes:
+        file: Path of the file.
+        lines: The lines of the file.
+        node: The expression.
+        codes: The code of each function around it, outermost first, before and after it is wrapped.
+        functions: The functions that have such code.
+    """
+
+    file: str
+    lines: tuple[str, ...]
+    node: _Expression
+    codes: tuple[tuple[CodeType, CodeType], ...]
+    functions: tuple[FunctionType, ...]
+
+    @property
+    def written(self) -> str:
+        """The lines that hold it."""
+        return _strip("".join(self._list_lines()))
+
+    def write_call(self, before: str, after: str) -> str:
+        """The same lines with text before and after the expression."""
+        lines = [line.encode() for line in self._list_lines()]
+        text = b"".join(lines)
+        begin, end = self.node.col_offset, len(text) - len(lines[-1]) + _find_span(self.node).end_column
+        head, own, tail = text[:begin], text[begin:end].decode(), text[end:]
+        if isinstance(self.node, ast.AugAssign):
+            head, own = head + f"{ast.unparse(self.node.target)} = ".encode(), ast.unparse(_spell_out(self.node))
+        return _strip(f"{head.decode()}{before}{own}{after}{tail.decode()}")
+
+    def _list_lines(self) -> tuple[str, ...]:
+        span = _find_span(self.node)
+        return self.lines[span.line - 1 : span.end_line]
+
+
+def _find_expression_at(file: str, spans: set[_CodeSpan]) -> _UserExpression:
+    """Finds the one expression that Python was evaluating at some places of a file, and the functions that hold it.
+
+    Raises:
+        DoesNotApplyError: The file has no such expression or several, or no function was made from it as it is now.
+    """
+    linecache.checkcache(file)
+    lines = tuple(linecache.getlines(file))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warned of the file when it was imported
+        node, codes = _compile_twice(file, lines, spans)
+    functions = tuple(held for held in _list_functions(file) if any(_is_same(held.__code__, code) for code, _ in codes))
+    if not functions:
+        raise _make_no_line_error(
+            f"no function has the code of {format_path(file)}:{node.lineno} as it reads now: the file was edited since "
+            "it was imported, a decorator rewrites the function, or the line runs only on import"
+        )
+    return _UserExpression(file=file, lines=lines, node=node, codes=codes, functions=functions)
+
+
+def _compile_twice(
+    file: str, lines: tuple[str, ...], spans: set[_CodeSpan]
+) -> tuple[_Expression, tuple[tuple[CodeType, CodeType], ...]]:
+    """The expression at one of the places, and the code around it, before and after it is wrapped."""
+    name = format_path(file)
+    if not lines:
+        raise _make_no_line_error(f"{name} cannot be read")
+    try:
+        tree = ast.parse("".join(lines))
+        old = compile(tree, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise _make_no_line_error(f"{name} is not valid Python any more: {error}") from error
+    node = _choose_node(tree, spans, name)
+    new = compile(_CallInserter(node).visit(tree), file, "exec", dont_inherit=True)
+    return node, tuple((a, b) for a, b in zip(_list_codes(old), _list_codes(new), strict=True) if a != b)
+
+
+def _make_no_line_error(why: str) -> DoesNotApplyError:
+    """The error for a place without an expression that can be wrapped."""
+    return DoesNotApplyError("no line was found for the constraint", why=why)
+
+
+@contextmanager
+def _wrap_expression(found: _UserExpression, wrapper: Callable[[Any], Callable[[], Any]]) -> Iterator[None]:
+    """Wraps an expression within the block, in every function that has it; the caller holds the lock of `isolate_call`.
+
+    Args:
+        found: The expression.
+        wrapper: Takes its value, and returns the function that makes the new one. That function is called by the user's
+            code, so that its operations have the user's line.
+    """
+    before = [(function, function.__code__) for function in found.functions]
+    setattr(builtins, _WRAPPER, wrapper)
+    try:
+        for function, code in before:
+            function.__code__ = next(new for old, new in found.codes if _is_same(code, old))
+        yield
+    finally:
+        for function, code in before:
+            function.__code__ = code
+        for function in _list_functions(found.file):  # those made meanwhile, which a cache of the user's may hold
+            function.__code__ = next((old for old, new in found.codes if new is function.__code__), function.__code__)
+        delattr(builtins, _WRAPPER)
+
+
+def _choose_node(tree: ast.Module, spans: set[_CodeSpan], name: str) -> _Expression:
+    """The expression at one of the places."""
+    places = {
+        span: node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.expr | ast.AugAssign)
+        for span in (_find_span(node), _find_method_span(node))
+        if span in spans
+    }
+    chosen = list({id(node): node for node in places.values()}.values())
+    if not chosen:
+        raise _make_no_line_error(f"{name} has no expression where the operation was traced")
+    if len(chosen) > 1:
+        listed = " and ".join(shorten(text, _MOST_CHARS) for text in sorted(map(ast.unparse, chosen), key=len))
+        raise _make_no_line_error(f"several expressions begin at {name}:{chosen[0].lineno}: {listed}")
+    (node,) = chosen
+    if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
+        raise _make_no_line_error(f"{name}:{node.lineno} changes a value in place: {ast.unparse(node)}")
+    return node
+
+
+def _find_span(node: _Expression) -> _CodeSpan:
+    return _CodeSpan(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+
+def _find_method_span(node: _Expression) -> _CodeSpan | None:
+    """The place that Python gives to the call of a method on a line of its own: from the method's name on."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    name = _find_span(node.func)
+    return _find_span(node)._replace(line=name.end_line, column=name.end_column - len(node.func.attr))
+
+
+class _CallInserter(ast.NodeTransformer):
+    """Replaces one expression by `wrap(expression)()`, at the same place."""
+
+    def __init__(self, node: _Expression) -> None:
+        self._node = node
+
+    def visit(self, node: ast.AST) -> Any:
+        if node is not self._node:
+            return self.generic_visit(node)
+        if isinstance(node, ast.AugAssign):
+            value = self._wrap(ast.copy_location(_spell_out(node), node))
+            return ast.copy_location(ast.Assign(targets=[node.target], value=value), node)
+        return self._wrap(self._node)
+
+    def _wrap(self, value: Any) -> ast.expr:
+        def call(function: ast.expr, *args: ast.expr) -> ast.expr:
+            return ast.copy_location(ast.Call(func=function, args=list(args), keywords=[]), value)
+
+        return call(call(ast.copy_location(ast.Name(_WRAPPER, ast.Load()), value), value))
+
+
+def _spell_out(node: ast.AugAssign) -> ast.BinOp:
+    """The sum of `x += y`."""
+    assert isinstance(node.target, ast.Name)
+    left = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+    return ast.BinOp(left=left, op=node.op, right=node.value)
+
+
+def _list_codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a file and of all functions in it, in order."""
+    yield code
+    for held in code.co_consts:
+        if isinstance(held, CodeType):
+            yield from _list_codes(held)
+
+
+def _list_functions(file: str) -> list[FunctionType]:
+    """All functions that were made from a file."""
+    found = (held for held in gc.get_objects() if type(held) is FunctionType)  # a proxy may pretend to be one
+    return [function for function in found if function.__code__.co_filename == file]
+
+
+def _is_same(code: CodeType, other: CodeType) -> bool:
+    """Returns whether two pieces of code do the same at the same place."""
+    return (
+        code == other
+        and code.co_qualname == other.co_qualname
+        and list(code.co_positions()) == list(other.co_positions())
+    )
+
+
+def _strip(lines: str) -> str:
+    """Lines without the indentation of the first, and without the end of the last."""
+    indentation = len(lines) - len(lines.lstrip())
+    return "\n".join(line.removeprefix(lines[:indentation]) for line in lines.rstrip().splitlines())
+
+
+# ---- the constraint: its operation in the program, its effect while JAX traces, and its text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +299,15 @@ def lower_with_constraint(
         HloscopeError: The program cannot be traced again.
     """
     if is_traced_already(function):
-        raise make_no_line_error("JAX traced the program before hloscope saw it, so that its source is not run again")
+        raise _make_no_line_error("JAX traced the program before hloscope saw it, so that its source is not run again")
     found = _find_expression(original, constraint)
-    wrapper = _Wrapper(constraint, original)
-    with wrap_expression(found, wrapper):
+    wrapper = _Constrainer(constraint, original)
+    with _wrap_expression(found, wrapper):
         lowered = lower_changed(function, original, None, store=store)
     if wrapper.problem is not None:  # the user's code may have caught it
         raise wrapper.problem
     if not wrapper.shapes:
-        raise make_no_line_error(f"{_format_line(found)} was not reached when the program was traced again")
+        raise _make_no_line_error(f"{_format_line(found)} was not reached when the program was traced again")
     writer = _Writer(found)
     opened, closed = writer.write(constraint, is_explicit=wrapper.is_explicit)
     return RewrittenProgram(
@@ -99,38 +320,57 @@ def lower_with_constraint(
     )
 
 
-def _find_expression(original: Lowered, constraint: WrittenConstraint) -> UserExpression:
+def _find_expression(original: Lowered, constraint: WrittenConstraint) -> _UserExpression:
     if is_library(constraint.file):
-        raise make_no_line_error(f"{format_path(constraint.file)} is not the user's own, but a library's")
+        raise _make_no_line_error(f"{format_path(constraint.file)} is not the user's own, but a library's")
     jaxpr = find_jaxpr(original.traced)
     if jaxpr is None:
-        raise make_no_line_error("the operations of the program's trace are unknown")
+        raise _make_no_line_error("the operations of the program's trace are unknown")
     spans = set(_find_spans(open_jaxpr(jaxpr), constraint))
     if not spans:
         place = f"{format_path(constraint.file)}:{constraint.line}"
-        raise make_no_line_error(f"no such operation of the program was traced at {place}")
-    return find_expression(constraint.file, spans)
+        raise _make_no_line_error(f"no such operation of the program was traced at {place}")
+    return _find_expression_at(constraint.file, spans)
 
 
-def _find_spans(jaxpr: Any, constraint: WrittenConstraint) -> Iterator[CodeSpan]:
-    """The whole places of the expressions that begin at a place and make the operation of a constraint."""
-    for eqn in walk_equations(jaxpr):
-        if constraint.primitive not in (None, eqn.primitive.name):
-            continue
-        shapes = [getattr(result.aval, "shape", None) for result in eqn.outvars]
-        if constraint.shape is not None and constraint.shape not in shapes:
-            continue
-        for span in map(CodeSpan._make, jax_private.find_code_positions(eqn, constraint.file)):
-            if span.line == constraint.line and constraint.column in (None, span.column):
-                yield span
+def _find_spans(
+    jaxpr: Any, constraint: WrittenConstraint, around: frozenset[_CodeSpan] = frozenset()
+) -> Iterator[_CodeSpan]:
+    """The expressions at the place of a constraint that make its operation.
+
+    Args:
+        jaxpr: The program.
+        constraint: The constraint.
+        around: The expressions there that make the operation around the program: JAX traces a jitted function once for
+            several calls, and records the first of them.
+    """
+    for eqn in jaxpr.eqns:
+        found = map(_CodeSpan._make, jax_private.find_code_positions(eqn, constraint.file))
+        spans = around.union(span for span in found if _is_at_place(span, constraint))
+        if _is_operation(eqn, constraint):
+            yield from spans
+        for inner in find_inner_jaxprs(eqn):
+            yield from _find_spans(inner, constraint, spans)
 
 
-def _format_line(found: UserExpression) -> str:
+def _is_at_place(span: _CodeSpan, constraint: WrittenConstraint) -> bool:
+    begins = span.line == constraint.line and constraint.column in (None, span.column)
+    return begins and constraint.end in (None, (span.end_line, span.end_column))
+
+
+def _is_operation(eqn: Any, constraint: WrittenConstraint) -> bool:
+    shapes = [getattr(result.aval, "shape", None) for result in eqn.outvars]
+    return constraint.primitive in (None, eqn.primitive.name) and (
+        constraint.shape is None or constraint.shape in shapes
+    )
+
+
+def _format_line(found: _UserExpression) -> str:
     return f"{format_path(found.file)}:{found.node.lineno}"
 
 
 @dataclass(slots=True)
-class _Wrapper:
+class _Constrainer:
     """Constrains the values of an expression in the thread that traces.
 
     Attributes:
@@ -184,7 +424,7 @@ class _Wrapper:
         return spec if self.has_mesh else jax.sharding.NamedSharding(mesh, spec)
 
     def _check_axes(self, mesh: Any, place: str) -> bool:
-        """Whether the axes of the constraint are explicit; if it has none, whether an axis of the mesh is.
+        """Returns whether the constraint is about explicit axes: those that it names, or otherwise any of the mesh.
 
         Raises:
             DoesNotApplyError: The axes cannot be named in one constraint here.
@@ -217,7 +457,7 @@ class _Writer:
         imports: The imports that are missing.
     """
 
-    def __init__(self, found: UserExpression) -> None:
+    def __init__(self, found: _UserExpression) -> None:
         local = {name for code, _ in found.codes for name in (*code.co_varnames, *code.co_cellvars)}
         self._known = {name: value for name, value in found.functions[0].__globals__.items() if name not in local}
         self.imports: dict[str, None] = {}

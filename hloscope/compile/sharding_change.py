@@ -41,6 +41,8 @@ class WrittenConstraint:
         file: Path of the source file, as recorded while tracing.
         line: 1-based line at which the expression begins.
         column: 0-based column there, in bytes; None if unknown.
+        end: The 1-based line and 0-based column behind the expression, as MLIR locations and Python's `ast` have them;
+            None if unknown.
         sharding: The requested sharding, with one entry for each dimension that the value has in this line.
         leaves_open: Whether dimensions without axes are left to the compiler, as `P.UNCONSTRAINED`, and not replicated.
         primitive: JAX's name of an operation that the expression makes, such as `dot_general`: it distinguishes `a @ b`
@@ -51,6 +53,7 @@ class WrittenConstraint:
     file: str
     line: int
     column: int | None
+    end: tuple[int, int] | None = None
     sharding: ValueSharding
     leaves_open: bool = False
     primitive: str | None = None
