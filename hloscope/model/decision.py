@@ -35,12 +35,14 @@ class Place(Brief):
     Attributes:
         array: The value under the user's name.
         source: Source frames of the operation that makes it, innermost first.
+        operation: JAX's name of that operation; None if it has none.
         shape: The shape of the whole value.
         sharding: The sharding that it would have if the other dimension had the axis: axes by dimension.
     """
 
     array: str
     source: Stack
+    operation: str | None
     shape: tuple[int, ...]
     sharding: tuple[Axes, ...]
 

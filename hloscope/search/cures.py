@@ -19,6 +19,8 @@ from hloscope.model.vocabulary import CompileStage
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.search.trials import compute_gain, is_worthwhile, price_as_written, price_figures, price_in_full
 
+_PRIMITIVES = {"while": "scan"}
+"""JAX's primitive for the names of operations that lowering gives another one."""
 _ENOUGH = 0.02
 """The share of the step by which a constraint that leaves dimensions open must be faster than one that closes them."""
 
@@ -124,6 +126,7 @@ def _try_constraint(
         column=frame.column,
         sharding=place.sharding,
         leaves_open=leaves_open,
+        primitive=_PRIMITIVES.get(place.operation, place.operation) if place.operation is not None else None,
         shape=place.shape,
     )
     try:

@@ -388,8 +388,11 @@ class Claims:
             next((number for number, here in enumerate(classes) if lost in self._list_parts(here)), 0),
         )
         kept[number] = (axis, *kept[number])
-        name = find_assigned_name(self._graph, value) or f"result of {(op.op_name or op.kind).rpartition('/')[2]}"
-        return Place(array=name, source=to_frames(op.source), shape=value.shape, sharding=tuple(kept))
+        operation = (op.op_name or "").rpartition("/")[2].rstrip(":") or None
+        name = find_assigned_name(self._graph, value) or f"result of {operation or op.kind}"
+        return Place(
+            array=name, source=to_frames(op.source), operation=operation, shape=value.shape, sharding=tuple(kept)
+        )
 
     # What it would cost the other way round.
 
