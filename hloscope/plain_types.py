@@ -458,6 +458,7 @@ class ExplainedCollectiveDict(TypedDict):
     steps: list[StepDict]
     equations: list[str]
     advice: list[str]
+    decision: str | None
     trials: TrialsDict | None
     origin: OriginText
     payload_bytes: int | None
@@ -888,6 +889,7 @@ class PlaceDict(TypedDict):
 
     array: str
     source: int
+    operation: str | None
     shape: list[int]
     sharding: list[list[str]]
 

@@ -158,7 +158,7 @@ def _explain_function(
 
 def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:
     """Adds the results of changes to explanations, as long as there is time left."""
-    from hloscope.search import TrialLimits, try_changes
+    from hloscope.search import TrialLimits
     from hloscope.search.ranking import MOST_CANDIDATES
     from hloscope.search.trial_cache import TrialCache
 
@@ -176,10 +176,26 @@ def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> l
             continue
         # the first collective gets the whole time, so that what was found once is found again
         seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds
-        trials = try_changes(subject, explanation.collective, TrialLimits(changes=changes, seconds=seconds))
+        trials = _try_against(explanation.collective, subject, TrialLimits(changes=changes, seconds=seconds))
         changes -= len(trials.trials)
         done.append(replace(explanation, trials=trials))
     return done
+
+
+def _try_against(collective: Collective, subject: Any, limits: Any) -> Trials:
+    """The changes against a collective: the cure of the decision that it follows from, or others if that is none."""
+    from hloscope.search import TrialLimits, try_changes
+    from hloscope.search.cures import try_decision
+
+    lost = next((each for each in subject.analysis.find_decisions(collective.name) if each.is_lost), None)
+    if lost is None:
+        return try_changes(subject, collective, limits)
+    begun = monotonic()
+    cured = try_decision(subject, lost, limits.seconds)
+    left = limits.seconds - (monotonic() - begun)
+    if cured.helping or left <= 0:
+        return cured
+    return try_changes(subject, collective, TrialLimits(changes=limits.changes, seconds=left))
 
 
 def _explain_untried(explanation: Explanation, subject: Any, trying: Trying) -> str | None:

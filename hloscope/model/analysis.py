@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
@@ -171,6 +171,14 @@ class Analysis(Shown, Evident):
         axes = None if self.mesh is None else self.mesh.axis_names
         if not isinstance(self.collectives, Collectives) or self.collectives.mesh_axes != axes:
             object.__setattr__(self, "collectives", Collectives(self.collectives, mesh_axes=axes))
+
+    def find_decisions(self, collective: str) -> Iterator[Decision]:
+        """The decisions that a collective follows from, costliest first.
+
+        Args:
+            collective: Its name.
+        """
+        return (decision for decision in self.decisions if collective in decision.collectives)
 
     @front_door
     def __getitem__(self, selector: str) -> Collectives:

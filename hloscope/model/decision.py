@@ -8,6 +8,7 @@ from typing import Annotated
 
 from hloscope.base.documents import Table
 from hloscope.base.results import Brief
+from hloscope.base.units import format_bytes, pluralize
 from hloscope.model.capture import render_spec
 from hloscope.model.reason import AskedBy, Axes, Dimension, Frame, Stack
 from hloscope.model.trial import Trials
@@ -101,6 +102,12 @@ class Decision(Brief):
     other_bytes: int | None = None
     is_lost: bool = False
     trials: Trials | None = None
+
+    @property
+    def summary_of_all(self) -> str:
+        """What it says and what follows: `data shards features D, not the batch B: 27.6 GB per step, …`."""
+        size = "unknown bytes" if self.wire_bytes is None else f"{format_bytes(self.wire_bytes)} per step"
+        return f"{self.summary}: {size} in {pluralize(len(self.collectives), 'collective')}"
 
     @property
     def summary(self) -> str:

@@ -80,10 +80,7 @@ def _describe_cure(decision: Decision) -> Iterator[str]:
     trials = decision.trials
     best = None if trials is None else next(iter(trials.helping), None)
     if trials is not None and best is not None:
-        write, *needs = best.change
-        yield f"write {write}"
-        if needs:
-            yield f"with {' and '.join(needs)}"
+        yield from best.change
         yield describe_gain(best.before or trials.before, best)
         return
     other = "" if decision.other_bytes is None else f"; by the shapes, about {format_bytes(decision.other_bytes)} then"

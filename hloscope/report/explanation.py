@@ -12,7 +12,7 @@ from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import TARGET, Command, Option, format_excerpt, say
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.model import Collective, ReasonKind, bytes_bound
-from hloscope.model.reason import Frame, SharedReason
+from hloscope.model.reason import Frame, SharedReason, SourceFrame
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Bound, Kind, Origin
 from hloscope.report.escaping import escape_commands, escape_prose, fence_code, render_code
@@ -82,6 +82,7 @@ class ExplainedCollective:
         steps: The chain of causes, from the source of the sharding to the operation that needs another one.
         equations: The same in named-axis notation.
         advice: Suggested code changes, none of which was tried.
+        decision: What it follows from, with what else does: the costliest of its decisions; None if none is known.
         trials: Results of the changes that were tried; None if none were to be tried.
         origin: Who inserted it.
         payload_bytes: Bytes of the larger of operand and result on one device, per execution; None if unknown.
@@ -107,6 +108,7 @@ class ExplainedCollective:
     steps: tuple[Step, ...]
     equations: tuple[str, ...]
     advice: tuple[str, ...]
+    decision: str | None
     trials: Trials | None
     origin: Origin
     payload_bytes: int | None
@@ -140,7 +142,7 @@ def make_explanation_document(explanations: Sequence[Explanation]) -> ExplainDoc
 def _make_explained(explanation: Explanation) -> ExplainedCollective:
     own = {
         name: getattr(explanation, name)
-        for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "trials")
+        for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "decision", "trials")
     }
     own |= {"collective": explanation.collective.name, "excerpt_unread": explanation.unread}
     return make_document(ExplainedCollective, explanation.collective, **own)
@@ -172,16 +174,10 @@ def render_markdown(explanations: Sequence[Explanation]) -> str:
 def _render_explanation(explanation: Explanation, width: int) -> Iterator[Text]:
     yield from hang(_format_headline(explanation), width)
     if explanation.place is not None:
-        yield from hang(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)
-        if explanation.excerpt is not None:
-            indented = len(explanation.excerpt) - len(explanation.excerpt.lstrip())
-            column = indented if explanation.place.column is None else explanation.place.column  # counted from 0
-            excerpt = format_excerpt(explanation.excerpt, column + 1, width - 8).splitlines()
-            yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
-        if explanation.unread:
-            unread = say("the line was not read: ", ONLY_UNDER_ROOT)
-            yield from hang(Text.assemble(("   | ", "blue"), (unread, "dim")), width, indent=5)
+        yield from _render_place(explanation, explanation.place, width)
     yield from _render_labelled("why", explanation.collective.why or "not known", width)
+    if explanation.decision is not None:
+        yield from _render_labelled("decision", explanation.decision, width)
     if explanation.steps:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))
         for step in explanation.steps:
@@ -197,6 +193,19 @@ def _render_explanation(explanation: Explanation, width: int) -> Iterator[Text]:
     for number, change in enumerate(explanation.advice):
         label = "fix, not tried" if number == 0 else "or"
         yield from _render_labelled(label, change, width)
+
+
+def _render_place(explanation: Explanation, place: SourceFrame, width: int) -> Iterator[Text]:
+    """The line of code, with a mark below its column."""
+    yield from hang(Text.assemble(("  --> ", "blue"), short_source((place,)) or ""), width, indent=6)
+    if explanation.excerpt is not None:
+        indented = len(explanation.excerpt) - len(explanation.excerpt.lstrip())
+        column = indented if place.column is None else place.column  # counted from 0
+        excerpt = format_excerpt(explanation.excerpt, column + 1, width - 8).splitlines()
+        yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
+    if explanation.unread:
+        unread = say("the line was not read: ", ONLY_UNDER_ROOT)
+        yield from hang(Text.assemble(("   | ", "blue"), (unread, "dim")), width, indent=5)
 
 
 def _format_headline(explanation: Explanation) -> Text:

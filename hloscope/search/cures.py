@@ -150,11 +150,11 @@ def _try_constraint(
 def _describe_line(place: Place, rewritten: RewrittenProgram) -> Iterator[str]:
     """The line to write, where it is, and what it needs besides."""
     where = short_source(place.source)
-    yield f"{rewritten.after}  # {where}"
-    if rewritten.imports:
-        yield f"{', '.join(rewritten.imports)} in that file"
-    if rewritten.needs_mesh:
-        yield "a current mesh, as under jax.set_mesh"
+    yield f"write {rewritten.after}  # {where}"
+    needs = [f"{line} in that file" for line in rewritten.imports]
+    needs += ["a current mesh, as under jax.set_mesh"] * rewritten.needs_mesh
+    if needs:
+        yield f"with {' and '.join(needs)}"
 
 
 def _confirm(subject: SearchSubject, best: tuple[Lowered | None, Trial], until: float) -> tuple[Lowered | None, Trial]:

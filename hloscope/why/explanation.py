@@ -66,6 +66,7 @@ class Explanation(Shown):
         steps: The chain, from the source of the sharding to the operation that needs another one.
         equations: The same in named-axis notation.
         advice: Suggested code changes, none of which was tried.
+        decision: What it follows from, with what else does: the costliest of its decisions; None if none is known.
         trials: Results of the changes that were tried; None if there were none to try.
     """
 
@@ -80,6 +81,7 @@ class Explanation(Shown):
     steps: tuple[Step, ...]
     equations: tuple[str, ...]
     advice: tuple[str, ...]
+    decision: str | None = None
     trials: Trials | None = None
 
     def __repr__(self) -> str:
@@ -143,7 +145,7 @@ def explain_collectives(
     """
     chosen = None if named is None else _find_places(analysis.collectives, named)
     return tuple(
-        _explain_collective(analysis.collectives[numbers[0] - 1], numbers[0], len(numbers), sources)
+        _explain_collective(analysis, numbers[0], len(numbers), sources)
         for numbers in group_alike(analysis.collectives, chosen)
     )
 
@@ -203,7 +205,9 @@ def _is_selector(named: str) -> bool:
     return any(fnmatchcase(known, kind) for known in Kind)
 
 
-def _explain_collective(collective: Collective, number: int, copies: int, sources: SourceFiles) -> Explanation:
+def _explain_collective(analysis: Analysis, number: int, copies: int, sources: SourceFiles) -> Explanation:
+    collective = analysis.collectives[number - 1]
+    decision = next(analysis.find_decisions(collective.name), None)
     reason = collective.reason or Reason(kind=ReasonKind.UNKNOWN)
     place = _find_needed_line(collective, reason)
     line = None if place is None else sources.line(place.file, place.line)
@@ -217,6 +221,7 @@ def _explain_collective(collective: Collective, number: int, copies: int, source
         steps=tuple(_build_steps(reason, collective.kind)),
         equations=render_equations(reason, collective.kind),
         advice=suggest_changes(reason),
+        decision=None if decision is None else decision.summary_of_all,
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from hloscope.analysis.provenance import short_source
-from hloscope.base.errors import Command, say
+from hloscope.base.errors import say
 from hloscope.base.units import format_time
 from hloscope.judge.rule import SHARE, BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model import Collective, Role
@@ -79,24 +79,18 @@ _LITTLE = 0.1
 
 
 def suggest_overlap(collective: Collective) -> str:
-    """Suggests other shardings, which `hloscope explain` tries, and overlap; none of it was tried.
+    """Suggests overlap, and to move less in a collective that the code calls by name; none of it was tried.
 
     Args:
         collective: A collective that the step waits for.
     """
     overlap, exposed_us = collective.overlap, collective.exposed_us
+    first = "move less in this call, or " if collective.origin is Origin.AUTHORED else ""
     if overlap is None:
-        return say(_suggest_moving_less(collective), ", or ", _suggest_meanwhile(collective))
+        return say(first, _suggest_meanwhile(collective))
     if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
-        return say(_suggest_moving_less(collective), ": no nearby matmul could overlap even a tenth of it")
-    return say(_suggest_moving_less(collective), ", or ", _suggest_hiding(collective))
-
-
-def _suggest_moving_less(collective: Collective) -> str:
-    """The first thing to look for; shardings do not affect a collective that the code calls by name."""
-    if collective.origin is Origin.AUTHORED:
-        return "move less in this call"
-    return say("try other shardings (", Command("explain"), ")")
+        return say(first.removesuffix(", or ") or "move less", ": no nearby matmul could overlap even a tenth of it")
+    return say(first, _suggest_hiding(collective))
 
 
 def _suggest_meanwhile(collective: Collective) -> str:
