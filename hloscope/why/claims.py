@@ -373,7 +373,7 @@ class Claims:
     def _find_meetings(
         self, axis: str, won: DimensionClass, lost: DimensionClass
     ) -> Iterator[tuple[ShardyOp, ShardyValue]]:
-        """The values of two classes of which the first has an axis, with their operations, those holding others last."""
+        """The values of two classes of which the first has an axis, with their operations, holders of others last."""
         for op in sorted(self._graph.module.ops, key=lambda op: op.kind in _HOLDERS):
             if not op.source or op.kind in MOVE_KINDS:
                 continue
