@@ -6,12 +6,19 @@ Good for ranking alone: nothing is compiled, so fusion, overlap and the partitio
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
-from hloscope.model.capture import ShardyModule, ShardyOp, ShardyValue, ValueSharding, find_dropped_axes
+from hloscope.compile.shardy_runs import ShardyRuns, find_cut_factors
+from hloscope.model.capture import (
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_dropped_axes,
+    multiply_axis_sizes,
+)
 
 _MULTIPLIES = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _RESHARDS = ("sdy.reshard", "sdy.sharding_constraint")
@@ -22,7 +29,6 @@ _FREE = frozenset(
 )
 """Operations that read and write nothing themselves, or nothing that is not already counted."""
 _BITS = {"i1": 8, "bf16": 16, "complex<f32>": 64, "complex<f64>": 128}
-_CONDITION, _BODY = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +101,14 @@ def estimate_cost(module: ShardyModule) -> Estimate:
 class _CostWalk:
     def __init__(self, module: ShardyModule) -> None:
         self._module = module
-        self._unknown: set[int] = set()
-        self._times: dict[int, float] = {}
+        self._runs = ShardyRuns(module)
 
     def estimate(self) -> Estimate:
         moved = memory = flops = transfers = whole = 0.0
         matmuls: defaultdict[tuple[float, float], float] = defaultdict(float)
         for op in self._module.ops:
-            times = self._runs(op)
+            runs = self._runs.of(op)
+            times = runs.times
             arrives = self._summed(op) if op.kind == "sdy.all_reduce" else 0.0
             arrives = self._moved(op) if op.kind in _RESHARDS else arrives
             moved += times * arrives
@@ -112,14 +118,14 @@ class _CostWalk:
                 memory += times * touched
                 if op.kind in _MULTIPLIES:
                     multiplied, devices = self._flops(op)
-                    whole += times * multiplied * devices
+                    whole += runs.times_everywhere * multiplied * devices
                     flops += times * multiplied
                     matmuls[multiplied, touched] += times
         return Estimate(
             moved_bytes=moved,
             memory_bytes=memory,
             flops=flops,
-            loops_unknown=len(self._unknown),
+            loops_unknown=len(self._runs.unread_loops),
             matmuls=tuple((times, *each) for each, times in matmuls.items()),
             transfers=transfers,
             whole_flops=whole,
@@ -128,55 +134,14 @@ class _CostWalk:
     def _value(self, index: int) -> ShardyValue:
         return self._module.values[index]
 
-    @cached_property
-    def _calls(self) -> Mapping[str, list[ShardyOp]]:
-        found: dict[str, list[ShardyOp]] = {}
-        for op in self._module.ops:
-            if op.kind == "func.call" and op.symbol:
-                found.setdefault(op.symbol, []).append(op)
-        return found
-
-    def _runs(self, op: ShardyOp) -> float:
-        """The number of times that an operation runs in one step."""
-        if op.parent is None:
-            calls = self._calls.get(op.symbol or "", []) if op.kind == "func.func" else []
-            return sum(map(self._runs, calls)) if calls and op.index != self._module.main else 1.0
-        if op.parent not in self._times:
-            holder = self._module.ops[op.parent]
-            is_loop = holder.kind == "stablehlo.while"
-            self._times[op.parent] = self._runs(holder) * (self._trips(holder) if is_loop else 1)
-        return self._times[op.parent]
-
-    def _trips(self, loop: ShardyOp) -> int:
-        """The trip count of a loop: the number in its condition, because JAX counts from 0."""
-        for op in self._conditions.get(loop.index, ()):
-            found = (self._value(operand).whole_number for operand in op.operands)
-            trips = next((number for number in found if number is not None), None)
-            if trips is not None:
-                return max(trips, 1)
-        self._unknown.add(loop.index)
-        return 1
-
-    @cached_property
-    def _conditions(self) -> Mapping[int, list[ShardyOp]]:
-        found: dict[int, list[ShardyOp]] = {}
-        for op in self._module.ops:
-            if op.kind == "stablehlo.compare" and op.parent is not None and op.region == _CONDITION:
-                found.setdefault(op.parent, []).append(op)
-        return found
-
-    def _devices(self, axes: Iterable[str]) -> int:
-        sizes = self._module.mesh
-        return prod(int(axis.rpartition(")")[2]) if ":" in axis else sizes.get(axis, 1) for axis in axes)
-
     def _local_bytes(self, value: ShardyValue, sharding: ValueSharding | None = None) -> float:
         cut = sharding if sharding is not None else value.sharding or ()
-        devices = self._devices(axis for axes in cut for axis in axes)
+        devices = multiply_axis_sizes(axes_in(cut), self._module.mesh)
         return prod(value.shape) * _count_bits(value.element_type) / 8 / devices
 
     def _summed(self, op: ShardyOp) -> float:
         """The bytes of an all-reduce; half of them if its only reader takes a part, as for a reduce-scatter."""
-        devices = self._devices(op.axes)
+        devices = multiply_axis_sizes(op.axes, self._module.mesh)
         whole = 2 * (devices - 1) / devices * self._local_bytes(self._value(op.results[0]))
         users = self._module.users.get(op.results[0], ())
         after = [self._module.ops[user] for user, _ in users]
@@ -192,23 +157,16 @@ class _CostWalk:
             return 0.0
         given_up = {axis for had, gets in zip(before, after, strict=True) for axis in find_dropped_axes(had, gets)}
         kept = {axis for axes in after for axis in axes}
-        gathered, exchanged = self._devices(given_up - kept), self._devices(given_up & kept)
+        sizes = self._module.mesh
+        gathered, exchanged = multiply_axis_sizes(given_up - kept, sizes), multiply_axis_sizes(given_up & kept, sizes)
         arrives = self._local_bytes(value, after)
         return arrives * ((gathered - 1) / gathered + (exchanged - 1) / exchanged)
 
     def _flops(self, op: ShardyOp) -> tuple[float, int]:
         """The multiply-adds of one device, and the number of devices that share the whole."""
-        rule = op.rule
-        if rule is None or len(rule.operands) != len(op.operands):
-            return 0.0, 1
-        cut: dict[int, set[str]] = {}
-        rows = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
-        for index, mapping in rows:
-            for axes, factors in zip(self._value(index).sharding or (), mapping, strict=False):
-                if factors:
-                    cut.setdefault(factors[0], set()).update(axes)
-        devices = self._devices({axis for axes in cut.values() for axis in axes})
-        return 2.0 * prod(rule.sizes) / devices, devices
+        cut = find_cut_factors(self._module, op)
+        devices = multiply_axis_sizes(axes_in(cut.values()), self._module.mesh)
+        return (op.flops or 0) / devices, devices
 
 
 def _count_bits(element_type: str) -> int:
