@@ -89,6 +89,7 @@ class AnalysisDict(TypedDict):
     intermediates: list[IntermediateFactDict]
     matmuls: list[MatmulsDict]
     kernels: list[KernelDict]
+    repeated: RepeatedWorkDict | None
     memory: MemoryDict
     memory_peak: MemoryPeakDict | None
     time: StepTimeDict | None
@@ -609,6 +610,7 @@ class MatmulsDict(TypedDict):
     executions: int
     flops: int | None
     bound: BoundText
+    recomputed_flops: int
     source: int
 
 
@@ -977,6 +979,27 @@ class RematerializationDict(TypedDict):
     after: str
     source: int
     text: str
+
+
+class RepeatedLineDict(TypedDict):
+    """A line of user code whose matmuls and convolutions are done several times."""
+
+    ratio: float
+    axes: list[str]
+    devices: int
+    source: int
+
+
+class RepeatedWorkDict(TypedDict):
+    """The FLOPs of matmuls, convolutions and kernels that devices do beyond those of the traced program."""
+
+    ratio: float | None
+    bound: BoundText
+    padding: float
+    recomputed: float
+    traced_flops: float
+    compiled_flops: float
+    lines: list[RepeatedLineDict]
 
 
 class RoughnessDict(TypedDict):

@@ -66,37 +66,37 @@ def _merge_matmuls(
     contexts: Mapping[str, tuple[Context, ...]],
 ) -> Matmuls:
     times = [sum(context.executions for context in contexts[each.computation.name]) for each, _ in alike]
-    flops = [(count_flops(each), count) for (each, _), count in zip(alike, times, strict=True)]
-    again = ((count_flops(each), _count_recomputed(each, contexts[each.computation.name])) for each, _ in alike)
+    flops = zip((count_flops(each) for each, _ in alike), times, strict=True)
     bounds = (context.bound for each, _ in alike for context in contexts[each.computation.name])
     return Matmuls(
         dtype=dtype,
         executions=sum(times),
-        flops=_sum_products(flops),
-        recomputed_flops=_sum_products(again),
+        flops=sum_known(None if each is None else each * count for each, count in flops),
+        recomputed_flops=_count_recomputed((each, contexts[each.computation.name]) for each, _ in alike),
         bound=reduce(add, bounds, _find_flops_bound(each for each, _ in alike)),
         source=alike[0][1],
     )
 
 
-def _sum_products(flops: Iterable[tuple[int | None, int]]) -> int | None:
-    return sum_known(None if each is None else each * count for each, count in flops)
-
-
-def _count_recomputed(instruction: HloInstruction, contexts: Iterable[Context]) -> int:
-    """The executions in which XLA computes something again to save memory.
+def _count_recomputed(alike: Iterable[tuple[HloInstruction, Iterable[Context]]]) -> int:
+    """FLOPs of what XLA computes again to save memory: copies, all but one if the instruction itself is gone.
 
     Source: `HloRematerialization` in xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, which adds `remat` to the
-        name of the copy that it makes: of the instruction itself, or of the fusion around it.
+        name of a copy: of the instruction itself, or of the fusion around it.
     """
-    return sum(
-        context.executions
-        for context in contexts
-        if any(_REMATERIALIZED in each.name for each in (instruction, *context.wrappers))
-    )
+    kept, copies = set[str](), dict[str, list[int]]()
+    for instruction, contexts in alike:
+        for context in contexts:
+            names = [each.name.partition(_COPIED) for each in (instruction, *context.wrappers)]
+            copied = next((name for name, mark, _ in names if mark), None)
+            if copied is None:
+                kept.update(name for name, _, _ in names)
+            else:
+                copies.setdefault(copied, []).append((count_flops(instruction) or 0) * context.executions)
+    return sum(sum(flops) - (0 if name in kept else max(flops)) for name, flops in copies.items())
 
 
-_REMATERIALIZED = ".remat"
+_COPIED = ".remat"
 
 
 def _find_flops_bound(instructions: Iterable[HloInstruction]) -> Bound:

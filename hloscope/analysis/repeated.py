@@ -9,14 +9,13 @@ from math import isclose, prod
 from hloscope.analysis.provenance import find_users_frame
 from hloscope.analysis.spellings import PALLAS
 from hloscope.base.results import group_by
-from hloscope.compile.shardy_runs import Runs, ShardyRuns, find_cut_factors
+from hloscope.compile.estimates import MATMUL_KINDS, Runs, ShardyRuns, find_cut_factors
 from hloscope.model import Analysis
 from hloscope.model.analysis import NOTABLE_RATIO, Kernel, RepeatedLine, RepeatedWork
 from hloscope.model.capture import Capture, ShardyModule, ShardyOp, find_whole_axes, multiply_axis_sizes
 from hloscope.model.reason import SourceFrame
 from hloscope.model.vocabulary import Bound
 
-_MULTIPLIES = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _LOWERED_WITHOUT_SHARDY = "SPMDFullToShardShape"
 """A custom call of the older partitioner, with which manual axes are not in the module."""
 _LINES_SHOWN = 3
@@ -137,7 +136,8 @@ def _find_repeating_lines(lines: Iterable[_Line], mesh: Mapping[str, int]) -> It
         ratio = line.compiled_flops / line.padded_flops
         largest = max(line.traced, key=lambda work: work.padded)
         devices = multiply_axis_sizes(largest.axes, mesh)
-        is_reason = abs(devices / ratio - 1) < _ALIKE
+        once = line.compiled_flops - sum(work.recomputed for work in line.compiled)
+        is_reason = devices > 1 and abs(once / line.padded_flops / devices - 1) < _ALIKE
         axes, devices = (largest.axes, devices) if is_reason else ((), 1)
         yield RepeatedLine(ratio=ratio, axes=axes, devices=devices, source=largest.source)
 
@@ -169,7 +169,7 @@ def _list_compiled(analysis: Analysis, kernels: _Costs, devices: int) -> Iterato
         yield _Work(
             flops=None if row.flops is None else row.flops * devices,
             is_open=row.bound is not Bound.EXACT,
-            recomputed=(row.recomputed_flops or 0) * devices,
+            recomputed=row.recomputed_flops * devices,
             source=row.source,
         )
     for kernel, flops in kernels:
@@ -187,7 +187,7 @@ def _list_traced(shardy: ShardyModule, kernels: _Costs) -> Iterator[_Work]:
     runs = ShardyRuns(shardy)
     costs = {(_find_place(kernel.source), _list_dimensions(kernel)): flops for kernel, flops in kernels}
     for op in shardy.ops:
-        if op.kind in _MULTIPLIES:
+        if op.kind in MATMUL_KINDS:
             yield _make_traced(shardy, op, runs.of(op), op.flops)
         elif op.symbol == PALLAS:
             shapes = tuple(shardy.values[operand].shape for operand in op.operands)

@@ -86,8 +86,7 @@ class Matmuls(Brief):
         executions: Number of executions as compiled, including what the compiler split, merged or recomputed.
         flops: FLOPs, counting a multiply-add as two; None if the text does not determine them.
         bound: Whether `executions` and `flops` are exact or bounds.
-        recomputed_flops: The part of `flops` that XLA computes again to save memory, beyond `jax.checkpoint`; None if
-            unknown.
+        recomputed_flops: The part of `flops` that XLA computes again to save memory, beyond `jax.checkpoint`.
         source: Source frames of the first of them, innermost first; empty if unknown.
     """
 
@@ -95,7 +94,7 @@ class Matmuls(Brief):
     executions: int
     flops: int | None
     bound: Bound = Bound.EXACT
-    recomputed_flops: int | None = None
+    recomputed_flops: int = 0
     source: Stack = ()
 
 
@@ -122,7 +121,7 @@ class RepeatedLine(Brief):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RepeatedWork(Brief):
-    """The FLOPs that devices do beyond those of the traced program, in matmuls, convolutions and kernels of known cost.
+    """The FLOPs of matmuls, convolutions and kernels that devices do beyond those of the traced program.
 
     The traced program is the one that JAX lowers, before it is partitioned. Inside `shard_map`, where the user decides
     what each device does, its FLOPs are those of all devices of the manual axes: nothing repeated there by intention
@@ -156,7 +155,7 @@ class RepeatedWork(Brief):
 
 
 NOTABLE_RATIO = 1.05
-"""Less is due to how the compiler rewrites a program, and nobody's decision."""
+"""The least ratio that a report mentions: the compiler's rewriting of a program accounts for a few percent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
