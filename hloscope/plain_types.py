@@ -987,6 +987,7 @@ class RepeatedLineDict(TypedDict):
     ratio: float
     axes: list[str]
     devices: int
+    module: str | None
     source: int
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose, prod
 
+from hloscope.analysis.model_parts import find_common_path, parse_scopes
 from hloscope.analysis.provenance import find_users_frame
 from hloscope.analysis.spellings import PALLAS
 from hloscope.base.results import group_by
@@ -36,6 +37,7 @@ class _Work:
         padded: `flops` with the padding of uneven shards.
         is_padding_known: Whether they are surely padded by no more.
         axes: The mesh axes that shard none of their dimensions.
+        scopes: The modules and named scopes around them.
         recomputed: The part of `flops` that XLA computes again.
         source: Source frames, innermost first.
     """
@@ -45,6 +47,7 @@ class _Work:
     padded: float = 0.0
     is_padding_known: bool = True
     axes: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
     recomputed: float = 0.0
     source: tuple[SourceFrame, ...] = ()
 
@@ -139,7 +142,8 @@ def _find_repeating_lines(lines: Iterable[_Line], mesh: Mapping[str, int]) -> It
         once = line.compiled_flops - sum(work.recomputed for work in line.compiled)
         is_reason = devices > 1 and abs(once / line.padded_flops / devices - 1) < _ALIKE
         axes, devices = (largest.axes, devices) if is_reason else ((), 1)
-        yield RepeatedLine(ratio=ratio, axes=axes, devices=devices, source=largest.source)
+        module = ".".join(find_common_path(work.scopes for work in line.traced)) or None
+        yield RepeatedLine(ratio=ratio, axes=axes, devices=devices, module=module, source=largest.source)
 
 
 def _sum_flops(works: Iterable[_Work]) -> float:
@@ -213,6 +217,7 @@ def _make_traced(shardy: ShardyModule, op: ShardyOp, runs: Runs, flops: float | 
         padded=(whole or 0.0) * _find_padding(shardy, op, cut),
         is_padding_known=_is_padding_known(shardy, op, prod(left.values())),
         axes=tuple(axis for axis in left if axis not in used),
+        scopes=parse_scopes(op.op_name),
         source=_list_frames(op),
     )
 

@@ -192,6 +192,7 @@ _LITTLE = 0.01
 
 def _describe_repeating_line(line: RepeatedLine) -> str:
     place = short_source(line.source) or "an unknown line"
+    place += f" ({line.module})" if line.module else ""
     if not line.axes:
         return f"{format_digits(line.ratio)} times at {place}"
     return f"{line.devices:,} devices of {' x '.join(line.axes)} do the same matmuls at {place}"
