@@ -11,7 +11,7 @@ from math import prod
 from operator import add, attrgetter
 from pathlib import Path, PurePath
 
-from hloscope.analysis.provenance import split_place
+from hloscope.analysis.provenance import short_source, split_place
 from hloscope.analysis.totals import compute_totals, remove_guesses
 from hloscope.base.errors import did_you_mean
 from hloscope.base.results import group_by
@@ -402,6 +402,8 @@ def _find_ratio(repeated: RepeatedWork | None) -> tuple[int | None, str]:
     if repeated.ratio is None:
         return None, "no matmul is known both as traced and as compiled"
     words = f"{repeated.bound.said(format_digits(repeated.ratio, 3))} times the FLOPs of the traced program"
+    places = [short_source(line.source) for line in repeated.lines[:1]]
+    words += "".join(f" (most of it at {place})" for place in places if place)
     return _round_up(repeated.ratio * WHOLE), words
 
 
