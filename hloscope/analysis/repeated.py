@@ -17,8 +17,6 @@ from hloscope.model.capture import Capture, ShardyModule, ShardyOp, find_whole_a
 from hloscope.model.reason import SourceFrame
 from hloscope.model.vocabulary import Bound
 
-_LOWERED_WITHOUT_SHARDY = "SPMDFullToShardShape"
-"""A custom call of the older partitioner, with which manual axes are not in the module."""
 _LINES_SHOWN = 3
 _ALIKE = 0.05
 """The relative difference between two ratios that are taken to be the same."""
@@ -90,7 +88,7 @@ def find_repeated_work(analysis: Analysis, program: Capture) -> RepeatedWork | N
         program: The same program, with Shardy's module.
     """
     shardy = program.compiled.shardy
-    if shardy is None or any(op.symbol == _LOWERED_WITHOUT_SHARDY for op in shardy.ops):
+    if shardy is None or (program.used_devices > 1 and not shardy.mesh):  # the older partitioner has no named axes
         return None
     kernels = [(kernel, _find_cost(kernel, program.kernel_costs)) for kernel in analysis.kernels]
     traced = group_by(_list_traced(shardy, kernels), lambda work: _find_place(work.source))
@@ -115,8 +113,8 @@ def _compare(lines: Sequence[_Line], mesh: Mapping[str, int]) -> RepeatedWork:
         bound=_find_bound(ratio, lines),
         padding=padded_flops / traced_flops if traced_flops else 1.0,
         recomputed=sum(work.recomputed for work in compiled) / compiled_flops if compiled_flops else 0.0,
-        traced_flops=traced_flops,
-        compiled_flops=compiled_flops,
+        traced_flops=float(traced_flops),
+        compiled_flops=float(compiled_flops),
         lines=tuple(_find_repeating_lines(counted, mesh)),
     )
 

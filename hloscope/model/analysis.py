@@ -191,7 +191,7 @@ class Analysis(Shown, Evident):
         matmuls: Matmuls and convolutions by source line, most FLOPs first.
         kernels: Pallas and other TPU kernels in the program, in text order.
         repeated: The work that is done by several devices alike; None if the traced program is unknown, as for HLO text
-            alone.
+            alone, and for programs that are lowered without Shardy.
         memory: Memory use in bytes, per device.
         memory_peak: Contents of HBM at peak usage; None if the compiler does not report it.
         time: Breakdown of the predicted step time; None if not priced.

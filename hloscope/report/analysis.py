@@ -180,7 +180,7 @@ def describe_repeated(analysis: Analysis) -> Text | None:
     if found is None or not found.is_notable:
         return None
     words = [f"{found.bound.said(format_digits(found.ratio or 0))} times the FLOPs of the traced program"]
-    words += [_describe_repeating_line(line) for line in found.lines]
+    words += map(_describe_repeating_lines, group_by(found.lines, lambda line: line.axes or line).values())
     if found.recomputed >= _LITTLE:
         words.append(f"{format_share(found.recomputed)} of them are computed again to save memory")
     return Text(f"Repeated work: {'; '.join(words)}.", style="yellow")
@@ -190,12 +190,16 @@ _LITTLE = 0.01
 """The largest share of repeated work that is not reported."""
 
 
-def _describe_repeating_line(line: RepeatedLine) -> str:
-    place = short_source(line.source) or "an unknown line"
-    place += f" ({line.module})" if line.module else ""
-    if not line.axes:
-        return f"{format_digits(line.ratio)} times at {place}"
-    return f"{line.devices:,} devices of {' x '.join(line.axes)} do the same matmuls at {place}"
+def _describe_repeating_lines(lines: Sequence[RepeatedLine]) -> str:
+    """The lines where the same axes shard nothing, or one line for which the reason is unknown."""
+    first, places = lines[0], " and ".join(map(_format_repeating_place, lines))
+    if not first.axes:
+        return f"{format_digits(first.ratio)} times at {places}"
+    return f"{first.devices:,} devices of {' x '.join(first.axes)} do the same matmuls at {places}"
+
+
+def _format_repeating_place(line: RepeatedLine) -> str:
+    return (short_source(line.source) or "an unknown line") + (f" ({line.module})" if line.module else "")
 
 
 def _render_traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool) -> Iterator[Text]:
