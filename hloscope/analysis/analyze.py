@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, permutations
 
 from hloscope.analysis.arrays import find_arguments, find_largest_intermediates, find_outputs
@@ -20,7 +19,6 @@ from hloscope.analysis.groups import (
     read_meshes,
 )
 from hloscope.analysis.model_parts import attach_parts
-from hloscope.analysis.repeated import find_repeated_work
 from hloscope.analysis.spellings import CUSTOM_CALLS, explain_suspicion
 from hloscope.analysis.totals import compute_totals, sort_largest_first
 from hloscope.hlo import HloInstruction, HloModule, Sharding, pause_collector
@@ -46,7 +44,7 @@ def analyze_program(program: Capture, module: HloModule, *, target: str) -> Anal
         target: The target as the user named it.
     """
     partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
-    found = analyze_module(
+    return analyze_module(
         module,
         target=target,
         mesh=program.mesh,
@@ -54,7 +52,6 @@ def analyze_program(program: Capture, module: HloModule, *, target: str) -> Anal
         placement=Placement(partitions, device_ids) if partitions else None,
         stage=program.compiled.stage,
     )
-    return replace(found, repeated=find_repeated_work(found, program))
 
 
 @pause_collector()

@@ -110,7 +110,7 @@ class RepeatedLine(Brief):
         axes: The mesh axes that shard nothing there, so that all their devices do the same; empty if it is not known
             that these are the reason.
         devices: The number of devices along these axes together.
-        module: The innermost module or named scope around all of them, such as `decoder.mlp`; None if there is none.
+        module: The innermost module or named scope around all of them, such as `decoder.mlp`; None without one.
         source: Source frames, innermost first.
     """
 

@@ -179,6 +179,17 @@ def test_uneven_shards_in_a_function_that_shardy_does_not_look_into_bound_the_ra
 UNEVEN = ("f32[10,32]", "f32[32,16]")
 
 
+def test_lines_of_the_same_axes_are_in_one_sentence():
+    def program(x, w):
+        h = jnp.tanh(x @ w)
+        return h @ w
+
+    words = " ".join(str(analyze_function(program, *ROWS)).split())
+    line = program.__code__.co_firstlineno
+    assert f"2 devices of model do the same matmuls at test_repeated_work.py:{line + 1}" in words
+    assert f"and test_repeated_work.py:{line + 2}" in words
+
+
 def test_text_alone_does_not_say_what_is_repeated():
     text = find_evidence(analyze_function(lost_batch, *LOST)).program.compiled.text
     assert analyze_hlo(text, mesh=MESH).repeated is None
@@ -280,10 +291,11 @@ def test_the_compilers_own_rematerialization_has_its_share():
         return jax.grad(loss)(weights)
 
     arguments = ("bf16[24,512,4096]", "bf16[131072,4096]")
-    found = analyze_function(program, *arguments, slice="v5e:1x1", mesh={"data": 1}).repeated
+    analysis = analyze_function(program, *arguments, slice="v5e:1x1", mesh={"data": 1})
+    found = analysis.repeated
     assert found.recomputed > 0.05
     assert found.ratio == pytest.approx(1 / (1 - found.recomputed))
-    assert "of them are computed again to save memory" in " ".join(str(found).split()) or found.ratio < 1.05
+    assert "of them are computed again to save memory" in " ".join(str(analysis).split())
 
 
 # ---- the same counts in estimates, and at the earlier stage
