@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.analysis.provenance import CAPTURED_SOURCES
+from hloscope.analysis.repeated import find_repeated_work
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
 from hloscope.base.units import count_array_bytes
@@ -155,6 +156,7 @@ def analyze_capture(
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
+    found = replace(found, repeated=find_repeated_work(found, program))
     found = add_reasons(found, module, program)
     found = _add_compiler_facts(found, module, program)
     judged_on = remove_guessed_times(found)
