@@ -91,6 +91,7 @@ def _try_cures(
     function: Function, found: Analysis, program: Capture, pending: PendingCompile, seconds: float
 ) -> Analysis:
     """An analysis whose costliest lost decision has been tried the other way round, or that says what is in the way."""
+    from hloscope.compile.cache import is_same_program
     from hloscope.compile.compiling import prepare_compile
     from hloscope.compile.functions import with_function
     from hloscope.compile.lowering import lower
@@ -99,7 +100,8 @@ def _try_cures(
 
     def tried(itself: Callable[..., Any], known: TargetFacts) -> Analysis:
         lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
-        if prepare_compile(lowered).asked != pending.asked:
+        again = prepare_compile(lowered).asked
+        if again is None or pending.asked is None or not is_same_program(again, pending.asked):
             raise TraceError("the program is another one when it is traced again")
         subject = SearchSubject(
             function=itself,
