@@ -11,7 +11,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.analysis.provenance import CAPTURED_SOURCES
-from hloscope.analysis.repeated import find_repeated_work
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
 from hloscope.base.errors import HloscopeError, TraceError
@@ -167,7 +166,6 @@ def analyze_capture(
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
-    found = replace(found, repeated=find_repeated_work(found, program))
     found = add_reasons(found, module, program)
     found = _add_compiler_facts(found, module, program)
     judged_on = remove_guessed_times(found)
@@ -182,9 +180,10 @@ def add_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysi
     """Adds the reasons for collectives, where known, to the analysis of a compiled program."""
     if program.is_text and program.compiled.shardy is None:
         return explain_from_text(found)
-    from hloscope.why.stage import explain_analysis  # text alone does not need it
+    from hloscope.analysis.repeated import find_repeated_work  # text alone needs neither
+    from hloscope.why.stage import explain_analysis
 
-    return explain_analysis(found, module, program)
+    return explain_analysis(replace(found, repeated=find_repeated_work(found, program)), module, program)
 
 
 def _choose_rules(program: Capture, judging: RuleSelection) -> RuleSelection:
