@@ -93,15 +93,17 @@ def _try_cures(
     from hloscope.compile.cache import is_same_program
     from hloscope.compile.compiling import prepare_compile
     from hloscope.compile.functions import with_function
-    from hloscope.compile.lowering import lower
+    from hloscope.compile.lowering import lower, lower_changed
     from hloscope.search.cures import add_trials, try_cures
     from hloscope.search.trial_cache import SearchSubject
 
     def tried(itself: Callable[..., Any], known: TargetFacts) -> Analysis:
         lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
-        again = prepare_compile(lowered).asked
-        if again is None or pending.asked is None or not is_same_program(again, pending.asked):
-            raise TraceError("the program is another one when it is traced again")
+        control = lower_changed(itself, lowered, None, store=function.store)  # traced as with a constraint, but without
+        for again in (lowered, control):
+            asked = prepare_compile(again).asked
+            if asked is None or pending.asked is None or not is_same_program(asked, pending.asked):
+                raise TraceError("the program is another one when it is traced again")
         subject = SearchSubject(
             function=itself,
             lowered=lowered,

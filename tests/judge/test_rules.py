@@ -160,12 +160,8 @@ def test_what_can_run_during_a_collective_follows_what_it_moves(role, is_layered
     part = ModelPart(role=role)
     found = one_collective(exposed_us=500.0, overlap=None, part=part, loops=("while.1",) if is_layered else ())
     assert words in suggest_overlap(found.collectives[0])
-    assert suggest_overlap(found.collectives[0]).startswith("try other shardings")
     authored = replace(found.collectives[0], origin=Origin.AUTHORED)
-    assert (
-        suggest_overlap(authored)
-        == f"move less in this call, or {suggest_overlap(found.collectives[0]).partition(', or ')[2]}"
-    )
+    assert suggest_overlap(authored) == f"move less in this call, or {suggest_overlap(found.collectives[0])}"
 
 
 @pytest.mark.parametrize(
@@ -373,8 +369,9 @@ def test_what_cannot_be_read_says_so(says, options, wrong, way_out):
 @pytest.mark.tpu_compiler
 def test_a_comment_allows_where_a_finding_points_though_nothing_moves_there():
     found = compiled("whole_on_purpose").findings
-    assert [one.rule for one in found] == ["replicated-large-array"]
-    assert "distances" in found[0].allowed
+    assert [one.rule for one in found] == ["repeated-work", "replicated-large-array"]
+    assert found[0].allowed is None
+    assert "distances" in found[1].allowed
 
 
 @pytest.mark.parametrize(
