@@ -1,0 +1,147 @@
+"""Programs with the decision that was lost in each, as a person sees it in the source, and the twin that a person wrote.
+
+The expectations were written before hloscope read any of the programs. Where an expectation turned out to be wrong,
+`known_wrong` says why, and it stays as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from hloscope.compile.target import FACTS_ATTRIBUTE
+from hloscope.model import Analysis
+from hloscope.model.decision import Decision
+from hloscope.model.reason import Dimension, DimensionRole
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A decision that a person would turn.
+
+    Attributes:
+        axis: The mesh axis.
+        winner: The letters of the dimension that has it, any of them if there are several; `-` among them for none.
+        loser: Those of the dimension that should.
+    """
+
+    axis: str
+    winner: str
+    loser: str
+
+    def __str__(self) -> str:
+        return f"{self.axis}: {self.winner} > {self.loser}"
+
+    def matches(self, decision: Decision, dims: dict[str, int]) -> bool:
+        """Returns whether a decision is this one."""
+        return (
+            decision.axis == self.axis
+            and _is_one_of(decision.winner, self.winner, dims)
+            and _is_one_of(decision.loser, self.loser, dims)
+        )
+
+
+def _is_one_of(dimension: Dimension | None, letters: str, dims: dict[str, int]) -> bool:
+    if dimension is None:
+        return "-" in letters
+    name = dimension.name.partition("'")[0]
+    return name in letters or (name.isdigit() and int(name) in [dims.get(letter) for letter in letters])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A program of the table.
+
+    Attributes:
+        name: The program: `language:tied` is `tied` in `programs/language.py`.
+        kind: The kind of mistake, or of program if it is right.
+        lost: The decision that is lost in it; None if it is right as it is.
+        notes: Anything a reader should know.
+        known_wrong: Why the expectation was wrong, if it was.
+    """
+
+    name: str
+    kind: str
+    lost: Lost | None = None
+    notes: str = ""
+    known_wrong: str = ""
+
+    @property
+    def target(self) -> str:
+        """The program, as hloscope takes it."""
+        file, _, name = self.name.partition(":")
+        return f"{PROGRAMS / file}.py:{name}"
+
+    @property
+    def cured(self) -> str | None:
+        """The twin that a person wrote; None for a program that is right."""
+        return None if self.lost is None else f"{self.target}_cured"
+
+
+def read_dims(row: Row) -> dict[str, int]:
+    """The sizes of a program's letters."""
+    file, _, name = row.name.partition(":")
+    spec = spec_from_file_location(file, PROGRAMS / f"{file}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return dict(getattr(getattr(module, name), FACTS_ATTRIBUTE).dims)
+
+
+def compute_unexplained(found: Analysis) -> float:
+    """The share of a program's bytes that no decision explains."""
+    total = sum(each.wire_bytes_per_step or 0 for each in found.collectives)
+    explained = sum(each.wire_bytes or 0 for each in found.decisions)
+    return (total - explained) / total if total else 0.0
+
+
+def name_role(decision: Decision) -> str:
+    """The roles of a decision's dimensions: `features > batch`."""
+    return " > ".join(_name_role(each) for each in (decision.winner, decision.loser))
+
+
+def _name_role(dimension: Dimension | None) -> str:
+    return "-" if dimension is None else str(dimension.role or "?")
+
+
+BATCH_TO_FEATURES = Lost("data", "D", "B")
+"""The batch lost its axis to the features."""
+
+TABLE = (
+    Row("language:tied", "batch lost by an embedding lookup: tied, scan, remat", BATCH_TO_FEATURES),
+    Row("language:untied", "batch lost by an embedding lookup: untied, scan", BATCH_TO_FEATURES),
+    Row("language:positional", "batch lost by an embedding lookup: scaled, with positions", BATCH_TO_FEATURES),
+    Row("language:written_out", "batch lost by an embedding lookup: layers written out", BATCH_TO_FEATURES),
+    Row("language:fsdp", "batch lost by an embedding lookup: FSDP alone", BATCH_TO_FEATURES),
+    Row("language:one_hot", "batch lost by a product with one-hot rows", BATCH_TO_FEATURES),
+    Row(
+        "language:accumulated",
+        "batch lost: reshaped (n, b) and scanned over n",
+        BATCH_TO_FEATURES,
+        notes="the axis lies on n, so the cure needs two constraints: on the tokens, and on the lookup",
+    ),
+    Row("language:accumulated_strided", "batch lost: reshaped (b, n) and scanned over n", BATCH_TO_FEATURES),
+    Row("language:two_slices", "batch lost by an embedding lookup: two slices with DCN", BATCH_TO_FEATURES),
+    Row(
+        "language:encoder_decoder",
+        "batch lost by two embedding lookups: encoder and decoder",
+        BATCH_TO_FEATURES,
+        notes="the cure needs two constraints",
+    ),
+    Row("language:features_by_constraint", "a wrong constraint of the user's: features over data", BATCH_TO_FEATURES),
+    Row(
+        "language:whole_by_constraint",
+        "a wrong constraint of the user's: hidden features made whole",
+        Lost("model", "-", "F"),
+    ),
+    Row("language:explicit", "batch lost by an explicit out_sharding", BATCH_TO_FEATURES),
+    Row("language:fsdp_constrained", "right: FSDP and TP with constraints"),
+    Row("language:megatron", "right: TP, vocabulary over model"),
+    Row("language:sequence_parallel", "right: TP with sequence parallelism"),
+    Row("language:data_parallel", "right: DP"),
+    Row("language:rows_of_the_table", "right: FSDP with the rows of the table over data"),
+)
