@@ -19,11 +19,12 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "16")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 
+from table import TABLE, Row, compute_unexplained, name_role, read_dims
+
 import hloscope
 from hloscope.base.units import format_bytes, format_time
 from hloscope.model import Analysis
 from hloscope.model.decision import Decision
-from table import TABLE, Row, compute_unexplained, name_role, read_dims
 
 COMPILE_S = 240
 MOST_UNEXPLAINED = 0.1

@@ -1,4 +1,4 @@
-"""Programs with the decision that was lost in each, as a person sees it in the source, and the twin that a person wrote.
+"""Programs with the decision that was lost in each, as a person sees it, and the twin that a person wrote.
 
 The expectations were written before hloscope read any of the programs. Where an expectation turned out to be wrong,
 `known_wrong` says why, and it stays as it was.
@@ -13,7 +13,7 @@ from pathlib import Path
 from hloscope.compile.target import FACTS_ATTRIBUTE
 from hloscope.model import Analysis
 from hloscope.model.decision import Decision
-from hloscope.model.reason import Dimension, DimensionRole
+from hloscope.model.reason import Dimension
 
 PROGRAMS = Path(__file__).parent / "programs"
 

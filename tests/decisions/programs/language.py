@@ -1,4 +1,4 @@
-"""Training steps of language models as people write them, most of them with their batch lost, and each put right by hand."""
+"""Training steps of language models, most with their batch lost, and each put right by hand."""
 
 from functools import partial
 
