@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from decisions.table import TABLE, compute_unexplained, read_dims
 
 import hloscope
-from decisions.table import TABLE, compute_unexplained, read_dims
 
 WRONG = ("language:explicit", "networks:recurrent")
 RIGHT = ("networks:larger_activations", "serving:contracted", "states:zero_one")
@@ -39,7 +39,7 @@ def test_no_decision_is_lost_in_a_right_program(analyze, name):
     assert not [each for each in analyze(name).decisions if each.is_lost]
 
 
-@pytest.mark.parametrize("name", (*WRONG, *RIGHT))
+@pytest.mark.parametrize("name", [*WRONG, *RIGHT])
 def test_the_decisions_explain_every_byte(analyze, name):
     assert analyze(name).collectives
     assert abs(compute_unexplained(analyze(name))) < 0.001
