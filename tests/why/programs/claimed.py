@@ -1,0 +1,34 @@
+"""Programs in which the batch loses its axis where a constraint for it is not obvious."""
+
+import jax
+import jax.numpy as jnp
+
+import hloscope
+
+DIMS = {"B": 32, "S": 128, "V": 512, "D": 256, "F": 1024}
+
+
+def step(p, tokens):
+    def loss(p):
+        x = p["emb"][tokens]
+        h = jax.nn.gelu(jnp.einsum("bsd,df->bsf", x, p["up"]))
+        return (jnp.einsum("bsf,fd->bsd", h, p["down"]) ** 2).mean()
+
+    return jax.tree.map(jnp.subtract, p, jax.grad(loss)(p))
+
+
+WEIGHTS = {"emb": "f32[V,D@data]", "up": "f32[D@data,F]", "down": "f32[F,D@data]"}
+
+
+@hloscope.target(
+    mesh={"dcn": 2, "data": 4}, slice="cpu:8", dims=DIMS, args=(WEIGHTS, "s32[B@(dcn,data),S]"), donate=(0,)
+)
+def two_axes_of_the_batch(p, tokens):
+    """The batch keeps `dcn`, and loses `data`, which is the minor one."""
+    return step(p, tokens)
+
+
+@hloscope.target(mesh={"data": 4}, slice="cpu:4", dims=DIMS, args=(WEIGHTS, "s32[B@data,S]"), donate=(0,))
+def microbatches(p, tokens):
+    """The axis is on the microbatches, one after another, so that no value has their batch over it."""
+    return jax.lax.scan(lambda p, tokens: (step(p, tokens), None), p, tokens.reshape(4, 8, -1))[0]
