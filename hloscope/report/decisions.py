@@ -33,8 +33,9 @@ def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
     shown = [each for each in decisions if each.is_lost or (each.wire_bytes or 0) >= _LEAST_SHARE * total][:_MOST_SHOWN]
     for decision in shown:
         yield from hang(Text(decision.summary, style="bold yellow" if decision.is_lost else "bold"), width)
-        for line in (format_cost(decision, analysis), *_describe(decision)):
-            yield from (Text(" " * _INDENT) + each for each in fold(Text(line), width - _INDENT))
+        for label, words in (("", format_cost(decision, analysis)), *list_decision_details(decision)):
+            lines = fold(Text(f"{label}: {words}" if label else words), width - _INDENT)
+            yield from (Text(" " * _INDENT) + each for each in lines)
     rest = [each for each in decisions if each not in shown]
     if rest:
         size = format_bytes(sum(each.wire_bytes or 0 for each in rest))
@@ -59,37 +60,39 @@ def format_cost(decision: Decision, analysis: Analysis) -> str:
     return " · ".join([*said, pluralize(len(decision.collectives), "collective")])
 
 
-def _describe(decision: Decision) -> Iterator[str]:
-    """What is known of a decision beside its cost, in sentences of a line each."""
+def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
+    """What is known of a decision beside its cost: labels, which may be empty, and sentences."""
     winner, loser = decision.winner, decision.loser
     if not decision.is_lost or winner is None or loser is None:
         if winner is not None and decision.held_by:
-            yield f"{winner.name} by {_name_askers(decision.held_by)}"
+            yield "", f"{winner.name} by {_name_askers(decision.held_by)}"
         return
     claims = f"{loser.name} by {_name_askers(decision.lost_by)}, or {winner.name} by {_name_askers(decision.held_by)}"
     if decision.places:
         place = decision.places[0]
-        yield f"`{place.array}` at {short_source(place.source)} can have one over {decision.axis}: {claims}"
+        yield "", f"`{place.array}` at {short_source(place.source)} can have one over {decision.axis}: {claims}"
     else:
-        yield f"over {decision.axis}: {claims}"
-    yield from _describe_cure(decision)
+        yield "", f"over {decision.axis}: {claims}"
+    yield from _list_trials(decision)
 
 
-def _describe_cure(decision: Decision) -> Iterator[str]:
+def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
     """The line that turns a lost decision, with the step before and after, or why there is none."""
     trials = decision.trials
     best = None if trials is None else next(iter(trials.helping), None)
     if trials is not None and best is not None:
-        yield from best.change
-        yield describe_gain(best.before or trials.before, best)
+        for line in best.change:
+            label, _, words = line.partition(" ")
+            yield label, words
+        yield "then", describe_gain(best.before or trials.before, best)
         return
     other = "" if decision.other_bytes is None else f"; by the shapes, about {format_bytes(decision.other_bytes)} then"
     if trials is None:
         spec = f"a constraint {decision.places[0].spec} there" if decision.places else "a constraint for it"
-        yield f"not tried: {spec}{other}"
+        yield "not tried", f"{spec}{other}"
         return
     for label, words in describe_trials(trials):
-        yield f"{label}: {words}"
+        yield label, words
 
 
 def _name_askers(askers: Sequence[AskedBy]) -> str:

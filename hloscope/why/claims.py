@@ -30,6 +30,8 @@ from hloscope.why.shardy_graph import MOVE_KINDS, DimensionClass, Dimensions, Sh
 
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 _MOST_PLACES = 3
+_HOLDERS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"})
+"""Operations whose results come from the operations in them, at which a decision fell first."""
 _OWN = ("self", None)
 """The origins of an axis that an argument has by request, and not by propagation."""
 
@@ -350,23 +352,38 @@ class Claims:
     # Where it fell.
 
     def find_places(self, axis: str, winner: Dimension | None, loser: Dimension | None) -> tuple[Place, ...]:
-        """The first values of two classes where the first one has an axis, and the other one had it before."""
+        """The first values of two classes where the first one has an axis, and the other one had it before.
+
+        If the other one never had it, as where a loop takes slices of what the axis shards, the first values of both.
+        """
         if winner is None or loser is None:
             return ()
         won, lost = self._described[winner], self._described[loser]
+        met = list(self._find_meetings(axis, won, lost))
+        parted = [(op, value) for op, value in met if self._holds(self._list_operands(op), lost, axis)]
+        inner = [(op, value) for op, value in parted if op.kind not in _HOLDERS]
         found: dict[object, Place] = {}
-        for op in self._graph.module.ops:
+        for op, value in (inner and parted) or met:
+            place = self._make_place(op, value, axis, lost)
+            found.setdefault((place.source[:1], place.sharding), place)
             if len(found) == _MOST_PLACES:
                 break
-            before = [self._graph.unmoved(self._graph.value(index)).index for index in op.operands]
-            if not op.source or op.kind in MOVE_KINDS or not self._holds(before, lost, axis):
+        return tuple(found.values())
+
+    def _find_meetings(
+        self, axis: str, won: DimensionClass, lost: DimensionClass
+    ) -> Iterator[tuple[ShardyOp, ShardyValue]]:
+        """The values of two classes of which the first has an axis, with their operations, holders of others last."""
+        for op in sorted(self._graph.module.ops, key=lambda op: op.kind in _HOLDERS):
+            if not op.source or op.kind in MOVE_KINDS:
                 continue
             for value in map(self._graph.value, op.results):
-                classes = self._dimensions.of(value.index)
-                if self._holds((value.index,), won, axis) and lost in self._reach(classes):
-                    place = self._make_place(op, value, axis, lost)
-                    found.setdefault((place.source[:1], place.sharding), place)
-        return tuple(found.values())
+                if self._holds((value.index,), won, axis) and lost in self._reach(self._dimensions.of(value.index)):
+                    yield op, value
+
+    def _list_operands(self, op: ShardyOp) -> list[int]:
+        """The operands of an operation as they were before they were moved for it."""
+        return [self._graph.unmoved(self._graph.value(index)).index for index in op.operands]
 
     def _holds(self, values: Iterable[int], dimension: DimensionClass, axis: str) -> bool:
         """Returns whether an axis shards a class, or a dimension that it is a part of, in any of some values."""

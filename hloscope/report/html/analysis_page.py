@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hloscope.analysis.model_parts import find_common_path, find_model_paths, fold_paths, parse_scopes
@@ -12,12 +12,14 @@ from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_fra
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import HloscopeError, Option, say
 from hloscope.base.results import group_by
+from hloscope.base.units import pluralize
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, SourceFrame
 from hloscope.model.analysis import BufferRole
 from hloscope.model.capture import find_evidence
 from hloscope.model.timeline import Timeline
 from hloscope.report.collectives import list_dearest
+from hloscope.report.decisions import list_decision_details
 from hloscope.report.diffs import DiffDocument, find_cause_places, is_step_tie, list_change_lines, list_details
 from hloscope.report.html.pieces import find_rules, frame_page
 from hloscope.report.html.privacy import Privacy, find_files
@@ -107,6 +109,9 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     if with_source and evidence is not None:
         sources = SourceFiles(captured=not evidence.program.is_text, root=evidence.source_root)
     hlo = None if module is None else make_excerpt(module, analysis, timeline)
+    if not with_source:  # the lines that turn decisions
+        decisions = tuple(replace(decision, trials=None) for decision in analysis.decisions)
+        analysis = analysis._remembered_by(replace(analysis, decisions=decisions))
     document = to_plain(analysis)
     found = {
         "analysis": document,
@@ -114,8 +119,11 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
         "no_timeline": missing,
         "inaccurate": None if analysis.time is None else describe_unknown_accuracy(analysis.time),
         "first": [
-            {"headline": one.headline.plain, "about": list(map(list, one.about)), "numbers": list(one.numbers)}
-            for one in list_dearest(analysis)
+            *_list_lost(analysis),
+            *(
+                {"headline": one.headline.plain, "about": list(map(list, one.about)), "numbers": list(one.numbers)}
+                for one in list_dearest(analysis)
+            ),
         ],
         "explained": list(_list_explained(analysis, sources)),
         "peak_parts": list(_find_parts_at_peak(analysis)),
@@ -127,6 +135,17 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     privacy = Privacy.of(find_files(found))
     lines = {privacy.hide_place(place): found for place, found in _list_lines(analysis, sources)}
     return {**privacy.hide_data(found), "lines": privacy.hide_data(lines)}
+
+
+def _list_lost(analysis: Analysis) -> Iterator[dict[str, object]]:
+    """The axes that are where they cost most."""
+    numbers = {collective.name: number for number, collective in enumerate(analysis.collectives, start=1)}
+    for decision in analysis.decisions:
+        if decision.is_lost:
+            followed = [numbers[name] for name in decision.collectives if name in numbers]
+            about = [["", f"sent in {pluralize(len(followed), 'collective')}"]]
+            about += [[label or "where", words] for label, words in list_decision_details(decision)]
+            yield {"headline": decision.summary, "about": about, "numbers": followed}
 
 
 def _find_timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:

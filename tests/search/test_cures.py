@@ -1,0 +1,74 @@
+"""A lost decision is tried with the line that its user would write, and the line gives what is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+import hloscope
+
+pytestmark = pytest.mark.tpu_compiler
+PROGRAM = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+import hloscope
+
+WEIGHTS = {{"emb": "bf16[1024,2048@data]", "layers": "bf16[4,2048@data,2048]"}}
+
+
+@hloscope.target(mesh={{"data": 8}}, slice="v5e:2x4", args=(WEIGHTS, "s32[64@data,512]"), donate=0)
+def step(weights, tokens):
+    def loss(weights):
+        {line}
+        x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights["layers"])
+        return (x.astype(jnp.float32) ** 2).mean()
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+"""
+LOST = 'x = weights["emb"][tokens]'
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Writes the program with a line, and returns it as a target."""
+
+    def write(line, name):
+        file = tmp_path / f"{name}.py"
+        file.write_text(PROGRAM.format(line=line))
+        return f"{file}:step"
+
+    return write
+
+
+def test_the_printed_line_gives_the_printed_figures(program, tmp_path):
+    found = hloscope.analyze(program(LOST, "lost"), try_s=200)
+    (decision,) = [each for each in found.decisions if each.is_lost]
+    assert decision.name == "data: 2048, not 64"
+    assert decision.summary == "data shards features 2048, not the batch 64"
+    best = decision.trials.helping[0]
+    write, needs = best.change
+    line = write.removeprefix("write ").partition("  #")[0]
+    assert line == 'x = jax.lax.with_sharding_constraint(weights["emb"][tokens], P("data", None, None))'
+    assert needs == "with a current mesh, as under jax.set_mesh"
+    cured = hloscope.analyze(program(line, "cured"), trials=False)
+    assert not any(each.is_lost for each in cured.decisions)
+    assert best.after.step_us == pytest.approx(cured.time.step_us, rel=1e-6)
+    assert (best.after.wire_bytes, best.after.hbm_bytes) == (cured.totals.wire_bytes, cured.memory.peak_bytes)
+    assert best.after.step_us < 0.5 * found.time.step_us
+    assert (tmp_path / "lost.py").read_text() == PROGRAM.format(line=LOST)
+    assert f"{write.removeprefix('write ').partition('  #')[0]}" in " ".join(str(found).split())
+
+
+def test_nothing_is_tried_unless_it_is_wanted(program, monkeypatch):
+    target = program(LOST, "lost")
+    assert hloscope.analyze(target, trials=False).decisions[0].trials is None
+    monkeypatch.setenv("CI", "true")
+    found = hloscope.analyze(target)
+    assert found.decisions[0].trials is None
+    assert "not tried: a constraint P('data', None, None) there" in str(found)
+
+
+def test_an_explanation_names_the_decision_and_its_cure(program):
+    first = hloscope.explain(program(LOST, "lost"), try_s=200)[0]
+    assert first.decision.startswith("data shards features 2048, not the batch 64: ")
+    assert first.trials.helping[0].change[0].startswith("write x = jax.lax.with_sharding_constraint(")
