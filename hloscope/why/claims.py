@@ -29,7 +29,7 @@ from hloscope.why.reshards import find_assigned_name, hlo_type, known_sharding
 from hloscope.why.shardy_graph import MOVE_KINDS, DimensionClass, Dimensions, ShardyGraph, is_written, to_frames
 
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
-_MOST_PLACES = 3
+_MOST_PLACES = 4
 _HOLDERS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"})
 """Operations whose results come from the operations in them, at which a decision fell first."""
 _OWN = ("self", None)
@@ -361,14 +361,25 @@ class Claims:
         won, lost = self._described[winner], self._described[loser]
         met = list(self._find_meetings(axis, won, lost))
         parted = [(op, value) for op, value in met if self._holds(self._list_operands(op), lost, axis)]
+        entering = [pair for op, value in parted for pair in self._find_entering(op, value)]
+        entering = [(op, value) for op, value in entering if self._holds(self._list_operands(op), lost, axis)]
         inner = [(op, value) for op, value in parted if op.kind not in _HOLDERS]
         found: dict[object, Place] = {}
-        for op, value in (inner and parted) or met:
+        for op, value in (*entering, *parted) if inner or entering else met:
             place = self._make_place(op, value, axis, lost)
-            found.setdefault((place.source[:1], place.sharding), place)
+            found.setdefault((place.source[:1], place.operation, place.sharding), place)
             if len(found) == _MOST_PLACES:
                 break
         return tuple(found.values())
+
+    def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:
+        """The value that a loop begins with where it ends with another one, and the operation that makes it."""
+        if op.kind != "stablehlo.while":
+            return
+        first = self._graph.unmoved(self._graph.value(op.operands[op.results.index(value.index)]))
+        maker = self._graph.op(first)
+        if maker is not None and maker.source and maker.kind not in MOVE_KINDS:
+            yield maker, first
 
     def _find_meetings(
         self, axis: str, won: DimensionClass, lost: DimensionClass
@@ -404,12 +415,21 @@ class Claims:
             (number for number, here in enumerate(classes) if here == lost),
             next((number for number, here in enumerate(classes) if lost in self._list_parts(here)), 0),
         )
-        kept[number] = (axis, *kept[number])
+        kept[number] = self._order_axes((axis, *kept[number]), lost)
         operation = (op.op_name or "").rpartition("/")[2].rstrip(":") or None
         name = find_assigned_name(self._graph, value) or f"result of {operation or op.kind}"
         return Place(
             array=name, source=to_frames(op.source), operation=operation, shape=value.shape, sharding=tuple(kept)
         )
+
+    def _order_axes(self, axes: Axes, dimension: DimensionClass) -> Axes:
+        """Axes of one dimension in the order in which a request gives them to its class, otherwise in the mesh's."""
+        for value, _, number, _ in (*self._list_argument_claims(), *self._list_constraint_claims()):
+            asked = known_sharding(value)[number]
+            if {*axes} <= {*asked} and self._dimensions.of(value.index)[number] == dimension:
+                return tuple(each for each in asked if each in axes)
+        order = list(self._graph.module.mesh)
+        return tuple(sorted(axes, key=lambda each: order.index(whole_axis(each))))
 
     # What it would cost the other way round.
 

@@ -249,6 +249,15 @@ def summed_in_loop_cured(p, batches):
 
 # Right as they are.
 
+LARGE = {**VISION, "dims": {**VISION["dims"], "B": 128}}
+
+
+@hloscope.target(**LARGE, args=PATCHES, donate=(0,))
+def large_images(p, images):
+    """FSDP of a vision transformer whose batch keeps its axis, because the images are larger than a weight."""
+    return descend(partial(patches_loss, cured=False), p, images)
+
+
 CONVOLUTIONS = {**ONE, "dims": {"B": 64, "C": 128}}
 
 
