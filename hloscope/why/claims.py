@@ -384,9 +384,13 @@ class Claims:
     def _find_meetings(
         self, axis: str, won: DimensionClass, lost: DimensionClass
     ) -> Iterator[tuple[ShardyOp, ShardyValue]]:
-        """The values of two classes of which the first has an axis, with their operations, holders of others last."""
+        """The values of two classes of which the first has an axis, with their operations, holders of others last.
+
+        Copies of one number, such as the zeros in which a loop collects its results, are no place for a constraint.
+        """
         for op in sorted(self._graph.module.ops, key=lambda op: op.kind in _HOLDERS):
-            if not op.source or op.kind in MOVE_KINDS:
+            is_filled = not any(self._graph.value(index).shape for index in op.operands)
+            if not op.source or op.kind in MOVE_KINDS or is_filled:
                 continue
             for value in map(self._graph.value, op.results):
                 if self._holds((value.index,), won, axis) and lost in self._reach(self._dimensions.of(value.index)):
