@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from hloscope.analysis.provenance import is_gradient
 from hloscope.base.units import count_array_bytes
 from hloscope.model.capture import (
     ShardyOp,
@@ -247,9 +248,11 @@ class Claims:
     def _roles(self) -> Mapping[DimensionClass, DimensionRole]:
         """What dimensions are to a training step: those of its weights, and of data that comes from outside.
 
-        A weight is an argument that a result of the same dimensions replaces. Of a program without any, nothing is
-        known.
+        A weight is an argument that a result of the same dimensions replaces. Of a program without any, or without a
+        backward pass, nothing is known: what a decoding step replaces is its cache or its activations.
         """
+        if not any(is_gradient(op.op_name) for op in self._graph.module.ops):
+            return {}
         replaced = {self._dimensions.of(value.index) for value in self._askers.returned if value.shape}
         of = [self._dimensions.of(value.index) for value in self._graph.arguments.values() if value.shape]
         weights = {dimension for classes in of if classes in replaced for dimension in classes}

@@ -115,10 +115,23 @@ def render(judged: Judged) -> Iterator[str]:
     total = sum(each.wire_bytes_per_step or 0 for each in found.collectives)
     share = "UNEXPLAINED" if judged.unexplained > MOST_UNEXPLAINED else "unexplained"
     yield f"  {share}: {judged.unexplained:.1%} of {format_bytes(total)}"
+    if judged.unexplained > MOST_UNEXPLAINED:
+        yield from _render_unexplained(found)
     if not judged.is_as_expected:
         for decision in found.decisions[:4]:
             other = "?" if decision.other_bytes is None else format_bytes(decision.other_bytes)
             yield f"    {decision.name} ({name_role(decision)}): {decision.summary_of_all}; other way {other}"
+
+
+def _render_unexplained(found: Analysis) -> Iterator[str]:
+    """The collectives that no decision explains, with the reason of each."""
+    explained = {name for decision in found.decisions for name in decision.collectives}
+    for each in found.collectives:
+        if each.name not in explained:
+            line = next(iter(each.source), None)
+            place = "" if line is None else f" at {line.file.rpartition('/')[2]}:{line.line}"
+            kind = "no reason" if each.reason is None else each.reason.kind
+            yield f"    {each.name} over {','.join(each.axes or ())}: {kind}{place}"
 
 
 def _judge_cure(judged: Judged) -> str:

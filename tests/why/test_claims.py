@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hloscope.model.reason import DimensionRole
+
 
 def find_lost(explained, program):
     """The lost decision of most bytes; others are of the same dimensions in the gradient's own values."""
@@ -31,3 +33,11 @@ def test_the_value_that_a_loop_begins_with_is_the_place_where_its_carry_is_shard
 def test_operations_of_one_expression_are_places_of_their_own(explained):
     places = find_lost(explained, "taken").places
     assert "gather" in [place.operation for place in places]
+
+
+def test_roles_are_those_of_a_training_step_alone(explained):
+    (lost,) = [each for each in explained("claimed.py:decoding").decisions if each.is_lost]
+    assert (lost.winner.name, lost.loser.name) == ("B", "D")
+    assert (lost.winner.role, lost.loser.role) == (None, None)
+    trained = find_lost(explained, "taken")
+    assert (trained.winner.role, trained.loser.role) == (DimensionRole.FEATURES, DimensionRole.BATCH)
