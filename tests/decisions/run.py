@@ -164,9 +164,11 @@ def _format(time_us: float | None) -> str:
 
 def summarize(judged: list[Judged]) -> Iterator[str]:
     """The counts at the end."""
-    wrong = [each for each in judged if each.row.lost is not None]
-    right = [each for each in judged if each.row.lost is None]
+    mistaken = [each for each in judged if each.row.known_wrong]
+    wrong = [each for each in judged if each.row.lost is not None and each not in mistaken]
+    right = [each for each in judged if each.row.lost is None and each not in mistaken]
     yield f"{len(judged)} programs, {len(wrong)} with a cure, {len(right)} right as they are"
+    yield f"besides, {len(mistaken)} whose expectation was wrong: {', '.join(each.row.name for each in mistaken)}"
     yield f"lost decision as expected: {sum(each.is_as_expected for each in wrong)} of {len(wrong)}"
     yield f"cured by the line printed first: {sum(each.is_cured for each in wrong)} of {len(wrong)}"
     yield f"no lost decision in right ones: {sum(each.is_as_expected for each in right)} of {len(right)}"
