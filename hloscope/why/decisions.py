@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hloscope.analysis.provenance import find_users_frame
-from hloscope.base.units import sum_known
 from hloscope.model import Collective, StepTime
 from hloscope.model.decision import Decision, DecisionKind
 from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
@@ -130,13 +129,19 @@ def _sum_shares(amounts: Iterable[tuple[float | None, int]]) -> float | None:
     return found
 
 
-def _sum_other_bytes(shares: Iterable[_Share]) -> int | None:
-    """Bytes per step if the loser had the axis; None if an operation does not have it, so that nothing is known."""
+def _sum_other_bytes(shares: Sequence[_Share]) -> int | None:
+    """Bytes per step if the loser had the axis; None if no operation has it, so that nothing is known.
+
+    Nothing is expected to change for an operation that does not have it beside others that do.
+    """
     known = [
         None if claim is None or claim.other_bytes is None else claim.other_bytes * collective.executions
         for collective, _, _, claim in shares
     ]
-    return sum_known(known)
+    if all(each is None for each in known):
+        return None
+    own = ((share.collective.wire_bytes_per_step or 0) / share.parts for share in shares)
+    return round(sum(own if other is None else other for other, own in zip(known, own, strict=True)))
 
 
 def _list_operations(reasons: Iterable[Reason]) -> tuple[str, ...]:
