@@ -304,6 +304,13 @@ class Claims:
             found.append(self._make_claim(op, axis, winners, losers))
         return tuple(found)
 
+    def find_whole(self, op: ShardyOp | None, number: int | None, axes: Axes) -> tuple[Claim, ...]:
+        """The classes that lose axes at an operation without a rule, which makes its operands whole."""
+        if op is None or op.rule is not None or number is None:
+            return ()
+        value = self._graph.unmoved(self._graph.value(op.operands[number]))
+        return self.find_moved(value, known_sharding(value), ((),) * len(value.shape), axes)
+
     def _make_claim(self, op: ShardyOp, axis: str, winners: Iterable[int], losers: Iterable[int]) -> Claim:
         won, lost = (
             list(dict.fromkeys(self._dimensions.of_factor(op.index, factor) for factor in sorted(factors)))

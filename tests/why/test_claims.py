@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from hloscope.model.decision import DecisionKind
 from hloscope.model.reason import DimensionRole
 
 
@@ -41,3 +44,20 @@ def test_roles_are_those_of_a_training_step_alone(explained):
     assert (lost.winner.role, lost.loser.role) == (None, None)
     trained = find_lost(explained, "taken")
     assert (trained.winner.role, trained.loser.role) == (DimensionRole.FEATURES, DimensionRole.BATCH)
+
+
+@pytest.mark.tpu_compiler
+def test_a_decision_is_lost_although_one_of_its_operations_does_not_say_what_else_it_would_send(explained):
+    lost = find_lost(explained, "two_towers")
+    claims = [
+        one.reason.claims for one in explained("claimed.py:two_towers").collectives if one.name in lost.collectives
+    ]
+    assert None in [claim.other_bytes for of_one in claims for claim in of_one]
+    assert lost.other_bytes < lost.wire_bytes / 2
+
+
+@pytest.mark.tpu_compiler
+def test_an_operation_without_a_rule_makes_a_dimension_whole(explained):
+    (decision,) = explained("claimed.py:best").decisions
+    assert (decision.kind, decision.axis, decision.loser.name) == (DecisionKind.MADE_WHOLE, "model", "V")
+    assert decision.operations == ("top_k",)
