@@ -106,7 +106,7 @@ def segments_cured(p, tokens, segments):
     return descend(partial(segments_loss, cured=True), p, tokens, segments)
 
 
-# Two towers: one of images, right as it is, and one of text.
+# Two towers: one of images, which keeps its batch if it is alone, and one of text, which takes it from both.
 
 TOWERS = (
     {"patch": "bf16[768,D@data]", "images": LAYERS, "emb": "bf16[V,D@data]", "text": LAYERS},
@@ -118,7 +118,7 @@ TOWERS = (
 def towers_loss(p, patches, tokens, cured):
     x, y = jnp.einsum("bsc,cd->bsd", patches, p["patch"]), p["emb"][tokens]
     if cured:
-        y = constrained(y, BATCH)
+        x, y = constrained(x, BATCH), constrained(y, BATCH)
     x, _ = jax.lax.scan(mix, x, p["images"])
     y, _ = jax.lax.scan(mix, y, p["text"])
     logits = jnp.einsum("bd,ad->ba", x.mean(1), y.mean(1)).astype(jnp.float32)
