@@ -423,3 +423,13 @@ ROWS = ({"emb": "bf16[V@data,D]", "layers": layer_types(cut_heads="")}, TOKENS)
 def rows_of_the_table(p, tokens):
     """FSDP that shards the table by its rows, so that the lookup has no features over `data`."""
     return descend(partial(tied_loss, cured=False), p, tokens)
+
+
+@hloscope.target(**ONE, args=ROWS, donate=(0,))
+def table_of_rows(p, tokens):
+    return descend(partial(tied_loss, cured=False), p, tokens)
+
+
+@hloscope.target(**ONE, args=ROWS, donate=(0,))
+def table_of_rows_cured(p, tokens):
+    return descend(partial(tied_loss, cured=True), p, tokens)

@@ -254,8 +254,18 @@ LARGE = {**VISION, "dims": {**VISION["dims"], "B": 128}}
 
 @hloscope.target(**LARGE, args=PATCHES, donate=(0,))
 def large_images(p, images):
-    """FSDP of a vision transformer whose batch keeps its axis, because the images are larger than a weight."""
+    """FSDP of a vision transformer whose images are larger than a weight."""
     return descend(partial(patches_loss, cured=False), p, images)
+
+
+@hloscope.target(**LARGE, args=PATCHES, donate=(0,))
+def many_images(p, images):
+    return descend(partial(patches_loss, cured=False), p, images)
+
+
+@hloscope.target(**LARGE, args=PATCHES, donate=(0,))
+def many_images_cured(p, images):
+    return descend(partial(patches_loss, cured=True), p, images)
 
 
 CONVOLUTIONS = {**ONE, "dims": {"B": 64, "C": 128}}
