@@ -91,6 +91,7 @@ class AnalysisDict(TypedDict):
     intermediates: list[IntermediateFactDict]
     matmuls: list[MatmulsDict]
     kernels: list[KernelDict]
+    repeated: RepeatedWorkDict | None
     memory: MemoryDict
     memory_peak: MemoryPeakDict | None
     time: StepTimeDict | None
@@ -653,6 +654,7 @@ class MatmulsDict(TypedDict):
     executions: int
     flops: int | None
     bound: BoundText
+    recomputed_flops: int
     source: int
 
 
@@ -1033,6 +1035,28 @@ class RematerializationDict(TypedDict):
     after: str
     source: int
     text: str
+
+
+class RepeatedLineDict(TypedDict):
+    """A line of user code whose matmuls and convolutions are done several times."""
+
+    ratio: float
+    axes: list[str]
+    devices: int
+    module: str | None
+    source: int
+
+
+class RepeatedWorkDict(TypedDict):
+    """The FLOPs of matmuls, convolutions and kernels that devices do beyond those of the traced program."""
+
+    ratio: float | None
+    bound: BoundText
+    padding: float
+    recomputed: float
+    traced_flops: float
+    compiled_flops: float
+    lines: list[RepeatedLineDict]
 
 
 class RoughnessDict(TypedDict):

@@ -47,6 +47,8 @@ COMMANDS = {
             "jobs": "analyze_all(jobs)",
             "save_hlo": "analyze(save_hlo)",
             "quick": "analyze(stage)",
+            "try_s": "analyze(try_s)",
+            "no_try": "analyze(trials)",
             "source_root": "analyze(source_root)",
             "select": "analyze(select)",
             "ignore": "analyze(ignore)",

@@ -9,9 +9,8 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-from math import gcd, prod
+from math import prod
 from operator import add
-from typing import NamedTuple
 
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.provenance import find_provenance, find_source_frames, find_users_frame
@@ -24,6 +23,7 @@ from hloscope.hlo.call_graph import HloGraph
 from hloscope.model import Matmuls, SourceFrame
 from hloscope.model.analysis import Kernel
 from hloscope.model.collectives import make_shapes
+from hloscope.model.convolution import ConvolutionWindow, count_valid_positions
 from hloscope.model.vocabulary import Bound
 
 MATMUL_OPCODES = frozenset({"dot", "convolution"})
@@ -35,22 +35,6 @@ _UNCOUNTED_OPCODES = frozenset({"cholesky", "triangular-solve", "fft"})
 
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
-
-
-class ConvolutionWindow(NamedTuple):
-    """The movement of a convolution's window along one axis.
-
-    Attributes:
-        stride: Distance from one window to the next.
-        hole: Distance from one element of the operand to the next (`lhs_dilate`).
-        spread: Distance from one element of the window to the next (`rhs_dilate`).
-        low: Padding before the operand.
-    """
-
-    stride: int = 1
-    hole: int = 1
-    spread: int = 1
-    low: int = 0
 
 
 def find_matmuls(graph: HloGraph) -> tuple[Matmuls, ...]:
@@ -88,9 +72,31 @@ def _merge_matmuls(
         dtype=dtype,
         executions=sum(times),
         flops=sum_known(None if each is None else each * count for each, count in flops),
+        recomputed_flops=_count_recomputed((each, contexts[each.computation.name]) for each, _ in alike),
         bound=reduce(add, bounds, _find_flops_bound(each for each, _ in alike)),
         source=alike[0][1],
     )
+
+
+def _count_recomputed(alike: Iterable[tuple[HloInstruction, Iterable[Context]]]) -> int:
+    """FLOPs of what XLA computes again to save memory: copies, all but one if the instruction itself is gone.
+
+    Source: `HloRematerialization` in xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, which adds `remat` to the
+        name of a copy: of the instruction itself, or of the fusion around it.
+    """
+    kept, copies = set[str](), dict[str, list[int]]()
+    for instruction, contexts in alike:
+        for context in contexts:
+            names = [each.name.partition(_COPIED) for each in (instruction, *context.wrappers)]
+            copied = next((name for name, mark, _ in names if mark), None)
+            if copied is None:
+                kept.update(name for name, _, _ in names)
+            else:
+                copies.setdefault(copied, []).append((count_flops(instruction) or 0) * context.executions)
+    return sum(sum(flops) - (0 if name in kept else max(flops)) for name, flops in copies.items())
+
+
+_COPIED = ".remat"
 
 
 def _find_flops_bound(instructions: Iterable[HloInstruction]) -> Bound:
@@ -158,7 +164,7 @@ def _count_convolution_flops(labels: Sequence[str], shapes: Sequence[Sequence[in
         along = _parse_window_axis(window, position)
         if axis not in left or axis not in right or along is None:
             return None
-        count *= _count_valid_positions(left[axis], right[axis], result[axis], along)
+        count *= count_valid_positions(left[axis], right[axis], result[axis], along)
     return 2 * count
 
 
@@ -172,33 +178,6 @@ def _parse_window_axis(window: Mapping[str, str], position: int) -> ConvolutionW
         low=int(said.get("pad", "0_0").split("_")[0]),
     )
     return found if min(found.stride, found.hole, found.spread) > 0 else None
-
-
-@lru_cache(maxsize=1024)
-def _count_valid_positions(size: int, kernel: int, outputs: int, window: ConvolutionWindow) -> int:
-    """Number of pairs of an output and a kernel position, along one axis, that meet an element of the operand.
-
-    Args:
-        size: Number of elements of the operand.
-        kernel: Number of elements of the window.
-        outputs: Number of elements of the result.
-        window: The movement of the window.
-    """
-    stride, hole, spread, low = window
-    end = (size - 1) * hole + 1
-    shared = gcd(stride, hole)
-    period = hole // shared
-    inverse = pow(stride // shared, -1, period)
-    found = 0
-    for offset in range(kernel):
-        at = offset * spread - low
-        first = max(-(at // stride), 0)
-        count = min(outputs, -((at - end) // stride)) - first
-        at += first * stride
-        if count > 0 and at % shared == 0:
-            skipped = -at // shared * inverse % period  # windows until one begins on an element, not on a hole
-            found += max(count - skipped + period - 1, 0) // period
-    return found
 
 
 # ---- kernels

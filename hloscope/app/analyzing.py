@@ -11,8 +11,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.analysis.provenance import CAPTURED_SOURCES
+from hloscope.analysis.repeated import find_repeated_work
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
+from hloscope.base.errors import HloscopeError, TraceError
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.dumps import ModuleFacts
 from hloscope.compile.target import TargetFacts, make_facts
@@ -23,13 +25,14 @@ from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rul
 from hloscope.model import Analysis, ArrayFact, SliceFact
 from hloscope.model.analysis import MemoryPeak, summarize_memory
 from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
+from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import override_chip, parse_slice
 from hloscope.version import __version__
 from hloscope.why.sentences import explain_from_text
 
 if TYPE_CHECKING:
-    from hloscope.compile.cache import CachedCompile
+    from hloscope.compile.compiling import PendingCompile
     from hloscope.compile.functions import Function
     from hloscope.compile.lowering import Lowered
     from hloscope.search.trial_cache import SearchSubject
@@ -76,7 +79,7 @@ def analyze_function(
     found = analyze_capture(program, function.name, judging)
     if tries and found.time is not None and any(decision.is_lost for decision in found.decisions):
         seconds = max(_LEAST_TRYING_S, _TRYING_SHARE * (program.compiled.seconds or 0.0)) if try_s is None else try_s
-        found = _try_cures(function, found, program, pending.kept, seconds)
+        found = _try_cures(function, found, program, pending, seconds)
     if function.store is None:
         return found
     from hloscope.search.trial_cache import add_known_fixes
@@ -85,28 +88,35 @@ def analyze_function(
 
 
 def _try_cures(
-    function: Function, found: Analysis, program: Capture, kept: CachedCompile | None, seconds: float
+    function: Function, found: Analysis, program: Capture, pending: PendingCompile, seconds: float
 ) -> Analysis:
-    """An analysis whose costliest lost decision has been tried the other way round."""
+    """An analysis whose costliest lost decision has been tried the other way round, or that says what is in the way."""
+    from hloscope.compile.compiling import prepare_compile
     from hloscope.compile.functions import with_function
     from hloscope.compile.lowering import lower
-    from hloscope.search.cures import try_cures
+    from hloscope.search.cures import add_trials, try_cures
     from hloscope.search.trial_cache import SearchSubject
 
     def tried(itself: Callable[..., Any], known: TargetFacts) -> Analysis:
         lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
+        if prepare_compile(lowered).asked != pending.asked:
+            raise TraceError("the program is another one when it is traced again")
         subject = SearchSubject(
             function=itself,
             lowered=lowered,
             captured=program,
             analysis=found,
             store=function.store,
-            kept=kept,
+            kept=pending.kept,
             stage=function.stage,
         )
         return try_cures(subject, seconds, confirms=function.wanted is CompileStage.COMPILED)
 
-    return with_function(function, tried)
+    try:
+        return with_function(function, tried)
+    except HloscopeError as error:  # of a second trace alone
+        worst = next(decision for decision in found.decisions if decision.is_lost)
+        return add_trials(found, {worst.name: Trials(not_tried=error.what)})
 
 
 def make_search_subject(
@@ -155,6 +165,7 @@ def analyze_capture(
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
+    found = replace(found, repeated=find_repeated_work(found, program))
     found = add_reasons(found, module, program)
     found = _add_compiler_facts(found, module, program)
     judged_on = remove_guessed_times(found)

@@ -193,7 +193,7 @@ def find_difference(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiling:
-    """How named programs are found and compiled.
+    """The means to find and compile named programs.
 
     Attributes:
         config: The targets file that the user named; None to look for it.

@@ -484,7 +484,7 @@ PROFILE_PROGRAM = "the program in the profile"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trying:
-    """Whether to try changes, and for how long.
+    """The wish to try changes, and its time limit.
 
     Attributes:
         wanted: False never tries any.

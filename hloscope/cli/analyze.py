@@ -133,7 +133,7 @@ def command(target: str, **options: Any) -> Result[Analysis]:
 
 
 def _find_trying(options: dict[str, Any]) -> Trying:
-    """Whether to try to turn a decision: on a terminal, or if asked for."""
+    """The wish to turn a decision: on a terminal, or if asked for."""
     from hloscope.app.requests import Trying
 
     is_default = running.is_shown_as_it_comes() and not os.environ.get("CI")

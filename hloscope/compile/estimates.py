@@ -1,19 +1,28 @@
-"""Cost estimates from Shardy's shardings alone: bytes moved, and redundant work on devices.
+"""Cost estimates from Shardy's shardings alone: bytes moved, and redundant work on devices; the runs of operations.
 
-Good for ranking alone: nothing is compiled, so fusion, overlap and the partitioner's choices are not included.
+The estimates are good for ranking alone: nothing is compiled, so fusion, overlap and the partitioner's choices are not
+included.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from hloscope.model.capture import ShardyModule, ShardyOp, ShardyValue, ValueSharding, find_dropped_axes
+from hloscope.model.capture import (
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_dropped_axes,
+    multiply_axis_sizes,
+)
 
-_MULTIPLIES = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+MATMUL_KINDS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _RESHARDS = ("sdy.reshard", "sdy.sharding_constraint")
 _FREE = frozenset(
     """stablehlo.constant sdy.constant stablehlo.broadcast_in_dim stablehlo.reshape stablehlo.while stablehlo.case
@@ -23,6 +32,10 @@ _FREE = frozenset(
 """Operations that read and write nothing themselves, or nothing that is not already counted."""
 _BITS = {"i1": 8, "bf16": 16, "complex<f32>": 64, "complex<f64>": 128}
 _CONDITION, _BODY = 0, 1
+_BRANCHES = ("stablehlo.case", "stablehlo.if")
+
+
+# ---- the estimated cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +108,14 @@ def estimate_cost(module: ShardyModule) -> Estimate:
 class _CostWalk:
     def __init__(self, module: ShardyModule) -> None:
         self._module = module
-        self._unknown: set[int] = set()
-        self._times: dict[int, float] = {}
+        self._runs = ShardyRuns(module)
 
     def estimate(self) -> Estimate:
         moved = memory = flops = transfers = whole = 0.0
         matmuls: defaultdict[tuple[float, float], float] = defaultdict(float)
         for op in self._module.ops:
-            times = self._runs(op)
+            runs = self._runs.of(op)
+            times = runs.times
             arrives = self._summed(op) if op.kind == "sdy.all_reduce" else 0.0
             arrives = self._moved(op) if op.kind in _RESHARDS else arrives
             moved += times * arrives
@@ -110,16 +123,16 @@ class _CostWalk:
             if op.results and op.kind not in _FREE:
                 touched = sum(map(self._local_bytes, map(self._value, (*op.operands, *op.results))))
                 memory += times * touched
-                if op.kind in _MULTIPLIES:
+                if op.kind in MATMUL_KINDS:
                     multiplied, devices = self._flops(op)
-                    whole += times * multiplied * devices
+                    whole += runs.times_everywhere * multiplied * devices
                     flops += times * multiplied
                     matmuls[multiplied, touched] += times
         return Estimate(
             moved_bytes=moved,
             memory_bytes=memory,
             flops=flops,
-            loops_unknown=len(self._unknown),
+            loops_unknown=len(self._runs.unread_loops),
             matmuls=tuple((times, *each) for each, times in matmuls.items()),
             transfers=transfers,
             whole_flops=whole,
@@ -128,55 +141,14 @@ class _CostWalk:
     def _value(self, index: int) -> ShardyValue:
         return self._module.values[index]
 
-    @cached_property
-    def _calls(self) -> Mapping[str, list[ShardyOp]]:
-        found: dict[str, list[ShardyOp]] = {}
-        for op in self._module.ops:
-            if op.kind == "func.call" and op.symbol:
-                found.setdefault(op.symbol, []).append(op)
-        return found
-
-    def _runs(self, op: ShardyOp) -> float:
-        """The number of times that an operation runs in one step."""
-        if op.parent is None:
-            calls = self._calls.get(op.symbol or "", []) if op.kind == "func.func" else []
-            return sum(map(self._runs, calls)) if calls and op.index != self._module.main else 1.0
-        if op.parent not in self._times:
-            holder = self._module.ops[op.parent]
-            is_loop = holder.kind == "stablehlo.while"
-            self._times[op.parent] = self._runs(holder) * (self._trips(holder) if is_loop else 1)
-        return self._times[op.parent]
-
-    def _trips(self, loop: ShardyOp) -> int:
-        """The trip count of a loop: the number in its condition, because JAX counts from 0."""
-        for op in self._conditions.get(loop.index, ()):
-            found = (self._value(operand).whole_number for operand in op.operands)
-            trips = next((number for number in found if number is not None), None)
-            if trips is not None:
-                return max(trips, 1)
-        self._unknown.add(loop.index)
-        return 1
-
-    @cached_property
-    def _conditions(self) -> Mapping[int, list[ShardyOp]]:
-        found: dict[int, list[ShardyOp]] = {}
-        for op in self._module.ops:
-            if op.kind == "stablehlo.compare" and op.parent is not None and op.region == _CONDITION:
-                found.setdefault(op.parent, []).append(op)
-        return found
-
-    def _devices(self, axes: Iterable[str]) -> int:
-        sizes = self._module.mesh
-        return prod(int(axis.rpartition(")")[2]) if ":" in axis else sizes.get(axis, 1) for axis in axes)
-
     def _local_bytes(self, value: ShardyValue, sharding: ValueSharding | None = None) -> float:
         cut = sharding if sharding is not None else value.sharding or ()
-        devices = self._devices(axis for axes in cut for axis in axes)
+        devices = multiply_axis_sizes(axes_in(cut), self._module.mesh)
         return prod(value.shape) * _count_bits(value.element_type) / 8 / devices
 
     def _summed(self, op: ShardyOp) -> float:
         """The bytes of an all-reduce; half of them if its only reader takes a part, as for a reduce-scatter."""
-        devices = self._devices(op.axes)
+        devices = multiply_axis_sizes(op.axes, self._module.mesh)
         whole = 2 * (devices - 1) / devices * self._local_bytes(self._value(op.results[0]))
         users = self._module.users.get(op.results[0], ())
         after = [self._module.ops[user] for user, _ in users]
@@ -192,23 +164,16 @@ class _CostWalk:
             return 0.0
         given_up = {axis for had, gets in zip(before, after, strict=True) for axis in find_dropped_axes(had, gets)}
         kept = {axis for axes in after for axis in axes}
-        gathered, exchanged = self._devices(given_up - kept), self._devices(given_up & kept)
+        sizes = self._module.mesh
+        gathered, exchanged = multiply_axis_sizes(given_up - kept, sizes), multiply_axis_sizes(given_up & kept, sizes)
         arrives = self._local_bytes(value, after)
         return arrives * ((gathered - 1) / gathered + (exchanged - 1) / exchanged)
 
     def _flops(self, op: ShardyOp) -> tuple[float, int]:
         """The multiply-adds of one device, and the number of devices that share the whole."""
-        rule = op.rule
-        if rule is None or len(rule.operands) != len(op.operands):
-            return 0.0, 1
-        cut: dict[int, set[str]] = {}
-        rows = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
-        for index, mapping in rows:
-            for axes, factors in zip(self._value(index).sharding or (), mapping, strict=False):
-                if factors:
-                    cut.setdefault(factors[0], set()).update(axes)
-        devices = self._devices({axis for axes in cut.values() for axis in axes})
-        return 2.0 * prod(rule.sizes) / devices, devices
+        cut = find_cut_factors(self._module, op)
+        devices = multiply_axis_sizes(axes_in(cut.values()), self._module.mesh)
+        return (op.flops or 0) / devices, devices
 
 
 def _count_bits(element_type: str) -> int:
@@ -216,3 +181,129 @@ def _count_bits(element_type: str) -> int:
         return _BITS[element_type]
     digits = "".join(character for character in element_type.partition("E")[0] if character.isdigit())
     return max(int(digits), 8) if digits else 32
+
+
+# ---- the runs of operations, and how they are cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """The runs of an operation in one step.
+
+    Attributes:
+        times: Runs on one device.
+        times_everywhere: The same, with each run inside `shard_map` counted on all devices of the axes that are manual.
+        manual: The axes that are manual around it.
+        is_open: Whether it is in a branch, which counts as taken, or in a loop of unknown length, which counts as one.
+    """
+
+    times: int = 1
+    times_everywhere: int = 1
+    manual: frozenset[str] = frozenset()
+    is_open: bool = False
+
+
+class ShardyRuns:
+    """The runs of all operations of a module."""
+
+    def __init__(self, module: ShardyModule) -> None:
+        self._module = module
+        self._inside: dict[int, Runs] = {}
+        self.unread_loops: set[int] = set()
+
+    def of(self, op: ShardyOp) -> Runs:
+        """The runs of an operation."""
+        if op.parent is None:
+            return self._of_function(op)
+        if op.parent not in self._inside:
+            holder = self._module.ops[op.parent]
+            self._inside[op.parent] = self._enter(holder, self.of(holder))
+        return self._inside[op.parent]
+
+    def _of_function(self, function: ShardyOp) -> Runs:
+        if function.index == self._module.main or function.kind != "func.func":
+            return Runs()
+        calls = [self.of(call) for call in self._calls.get(function.symbol or "", ())]
+        return Runs(
+            times=sum(call.times for call in calls),
+            times_everywhere=sum(call.times_everywhere for call in calls),
+            manual=frozenset[str]().union(*(call.manual for call in calls)),
+            is_open=any(call.is_open for call in calls),
+        )
+
+    def _enter(self, holder: ShardyOp, around: Runs) -> Runs:
+        """The runs of what an operation contains."""
+        if holder.kind in _BRANCHES:
+            return replace(around, is_open=True)
+        if holder.kind == "sdy.manual_computation":
+            devices = multiply_axis_sizes(holder.axes, self._module.mesh)
+            everywhere = around.times_everywhere * devices
+            return replace(around, times_everywhere=everywhere, manual=around.manual.union(holder.axes))
+        if holder.kind != "stablehlo.while":
+            return around
+        trips = self._find_trips(holder)
+        if trips is None:
+            self.unread_loops.add(holder.index)
+            return replace(around, is_open=True)
+        return replace(around, times=around.times * trips, times_everywhere=around.times_everywhere * trips)
+
+    def _find_trips(self, loop: ShardyOp) -> int | None:
+        """The trip count of a loop that counts up from a number to below another one; None for all others."""
+        compared = self._condition(loop)
+        if compared is None or compared.symbol != "LT":
+            return None
+        counter, end = map(self._value, compared.operands)
+        if not counter.is_argument or counter.owner != loop.index or end.whole_number is None:
+            return None
+        start = self._value(loop.operands[counter.number]).whole_number
+        step = self._find_step(loop, counter.number)
+        return None if start is None or step is None else max(-((start - end.whole_number) // step), 0)
+
+    def _condition(self, loop: ShardyOp) -> ShardyOp | None:
+        """The comparison that a loop's condition consists of."""
+        returned = self._returns.get((loop.index, _CONDITION))
+        maker = None if returned is None else self._maker(self._value(returned.operands[0]))
+        return maker if maker is not None and maker.kind == "stablehlo.compare" else None
+
+    def _find_step(self, loop: ShardyOp, number: int) -> int | None:
+        """The positive number that each trip adds to a carried value."""
+        returned = self._returns.get((loop.index, _BODY))
+        added = None if returned is None else self._maker(self._value(returned.operands[number]))
+        if added is None or added.kind != "stablehlo.add":
+            return None
+        before, step = sorted(map(self._value, added.operands), key=lambda value: value.whole_number is not None)
+        is_counter = before.is_argument and (before.owner, before.number) == (loop.index, number)
+        return step.whole_number if is_counter and (step.whole_number or 0) > 0 else None
+
+    def _value(self, index: int) -> ShardyValue:
+        return self._module.values[index]
+
+    def _maker(self, value: ShardyValue) -> ShardyOp | None:
+        return None if value.is_argument else self._module.ops[value.owner]
+
+    @cached_property
+    def _returns(self) -> Mapping[tuple[int, int], ShardyOp]:
+        held = ((op.parent, op) for op in self._module.ops if op.kind == "stablehlo.return")
+        return {(parent, op.region): op for parent, op in held if parent is not None}
+
+    @cached_property
+    def _calls(self) -> Mapping[str, list[ShardyOp]]:
+        found: dict[str, list[ShardyOp]] = {}
+        for op in self._module.ops:
+            if op.kind == "func.call" and op.symbol:
+                found.setdefault(op.symbol, []).append(op)
+        return found
+
+
+def find_cut_factors(module: ShardyModule, op: ShardyOp) -> dict[int, frozenset[str]]:
+    """The axes that cut each factor of an operation's rule, major factors first; empty without a rule that fits."""
+    found: dict[int, frozenset[str]] = {}
+    rule = op.rule
+    if rule is None or len(rule.operands) != len(op.operands):
+        return found
+    rows = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
+    for index, mapping in rows:
+        for axes, factors in zip(module.values[index].sharding or (), mapping, strict=False):
+            if factors and axes:
+                found[factors[0]] = found.get(factors[0], frozenset()).union(axes)
+    return found

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import sdy
+from jaxlib.mlir.dialects import sdy, stablehlo
 
 from hloscope.base.environment import is_launcher
 from hloscope.compile import jax_private
@@ -24,6 +24,7 @@ from hloscope.compile.edits import apply_edit, read_mesh
 from hloscope.compile.operation_numbers import number_operations, read_identities, strip_numbers
 from hloscope.compile.sharding_change import ModuleEdit
 from hloscope.model.capture import Axes, CodePlace, ShardingRule, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.model.convolution import ConvolutionWindow, count_valid_positions
 
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 _EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
@@ -101,6 +102,7 @@ _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
 """The attributes with the shardings of an operation's results, in the order of precedence."""
 _NO_LAYOUT: _ValueLayout = (None, ())
 _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
+_DOTS = ("stablehlo.dot_general", "stablehlo.dot")
 
 
 def _add_caller_places(ops: list[ShardyOp], holders: list[int | None]) -> Iterator[ShardyOp]:
@@ -216,6 +218,7 @@ class _ModuleReader:
         rule = _find_attribute(attributes, "sdy.sharding_rule")
         origin_name = _find_text(attributes, _ORIGIN_NAME)
         asks_nothing = origin_name in self._unasking
+        rule = None if rule is None else self._once(_read_rule, rule)
         return ShardyOp(
             index=index,
             kind=_RESHARD if asks_nothing else op.name,
@@ -224,14 +227,15 @@ class _ModuleReader:
             op_name=strip_numbers(name) if name and self._numbered else name,
             identity=next(iter(read_identities(name or "")), ()) if self._numbered else (),
             source=frames,
-            rule=None if rule is None else self._once(_read_rule, rule),
+            rule=rule,
             parent=parent,
             region=region,
-            symbol=_find_text(attributes, _SYMBOLS.get(op.name, "")),
+            symbol=_find_symbol(op),
             origin_name=None if asks_nothing else origin_name,
             asked=None if origin_name is None else self._asked.get(origin_name),
             axes=_find_axes(op),
             groups=_read_groups(attributes),
+            flops=_count_flops(op, rule),
         )
 
     def _results(self, op: Any, index: int) -> Iterator[int]:
@@ -308,6 +312,12 @@ def _find_attribute(attributes: Any, key: str) -> Any:
 def _find_text(attributes: Any, key: str) -> str | None:
     found = _find_attribute(attributes, key)
     return None if found is None else str(found.value)
+
+
+def _find_symbol(op: Any) -> str | None:
+    if op.name == "stablehlo.compare":
+        return str(stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value)
+    return _find_text(op.attributes, _SYMBOLS.get(op.name, ""))
 
 
 def _find_axes(op: Any) -> Axes:
@@ -418,6 +428,34 @@ def _read_whole_number(op: Any) -> int | None:
     value = op.attributes["value"]
     return int(value[0]) if isinstance(value, ir.DenseIntElementsAttr) else None
 
+
+def _count_flops(op: Any, rule: ShardingRule | None) -> int | None:
+    """As `ShardyOp.flops`; a matmul multiplies and adds once for each choice of an index of every factor."""
+    if op.name in _DOTS:
+        return None if rule is None else 2 * prod(rule.sizes)
+    return _count_convolution_flops(op) if op.name == "stablehlo.convolution" else None
+
+
+def _count_convolution_flops(op: Any) -> int:
+    """The FLOPs of a convolution, without positions of its window on padding or on holes, as for compiled ones."""
+    image, kernel = (tuple(operand.type.shape) for operand in op.operands)
+    result = tuple(op.results[0].type.shape)
+    named = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    count = result[named.output_batch_dimension] * result[named.output_feature_dimension]
+    count *= kernel[named.kernel_input_feature_dimension]
+    axes = (named.input_spatial_dimensions, named.kernel_spatial_dimensions, named.output_spatial_dimensions)
+    rank = len(axes[0])
+    steps = [list(_find_attribute(op.attributes, key) or [1] * rank) for key in _WINDOW]
+    low = list(_find_attribute(op.attributes, "padding") or [0, 0] * rank)[::2]
+    for sizes, window in zip(zip(*axes, strict=True), zip(*steps, low, strict=True), strict=True):
+        at_image, at_kernel, at_result = sizes
+        along = ConvolutionWindow(*window)
+        count *= count_valid_positions(image[at_image], kernel[at_kernel], result[at_result], along)
+    return int(2 * count)
+
+
+_WINDOW = ("window_strides", "lhs_dilation", "rhs_dilation")
+"""The attributes of a convolution in the order of `ConvolutionWindow`."""
 
 _FILE = "FileLineColLoc"
 _NAME = "NameLoc"

@@ -157,7 +157,12 @@ def _wrap_expression(found: _UserExpression, wrapper: Callable[[Any], Callable[[
             function.__code__ = code
         for function in _list_functions(found.file):  # those made meanwhile, which a cache of the user's may hold
             function.__code__ = next((old for old, new in found.codes if new is function.__code__), function.__code__)
-        delattr(builtins, _WRAPPER)
+        setattr(builtins, _WRAPPER, _keep)  # for a frame of another thread, or a generator, that still has the new code
+
+
+def _keep(value: Any) -> Callable[[], Any]:
+    """The wrapper that changes nothing."""
+    return lambda: value
 
 
 def _choose_node(tree: ast.Module, spans: set[_CodeSpan], name: str) -> _Expression:

@@ -28,6 +28,7 @@ from hloscope.judge.building import (
     only,
     ragged_all_to_all,
     reduce_scatter,
+    repeated,
     time,
     trips,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "only",
     "ragged_all_to_all",
     "reduce_scatter",
+    "repeated",
     "time",
     "trips",
 ]

@@ -6,12 +6,14 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from math import inf
 from typing import Concatenate, ParamSpec
 
 from hloscope.base.calls import format_value, front_door
 from hloscope.base.errors import NotationError, WrongCallError, did_you_mean
 from hloscope.judge.model import (
     BYTE_UNITS,
+    FACTOR,
     MILLIONTHS,
     NANOSECONDS,
     WHOLE,
@@ -199,6 +201,15 @@ def exposed(*, max: str) -> Contract:
             raise NotationError(f"{max} of a step cannot be exceeded", fix="give less than 100%")
         return _make_contract(Limit(quantity=Quantity.EXPOSED, most=most, share=True))
     return _make_limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
+
+
+@front_door
+def repeated(*, max: float) -> Contract:
+    """Limits the work that devices repeat, as a multiple of the traced program's FLOPs: `repeated <= 1.05`."""
+    if isinstance(max, bool) or not isinstance(max, int | float) or not 0 < max < inf:
+        raise NotationError(f"repeated is {format_value(max)}", fix="give a number, for example 1.05")
+    most = parse_amount(f"{max:f}", FACTOR, where="repeated")
+    return _make_contract(Limit(quantity=Quantity.REPEATED, most=most))
 
 
 @front_door

@@ -99,7 +99,7 @@ def can_be_scheduled(contract: Contract | None, baseline: Path | None, fail_on: 
     kept = () if baseline is None else read_baselines(baseline)
     return (
         fail_on is None
-        and all(limit.quantity in (*MOVED, Quantity.HBM) for limit in limits)
+        and all(limit.quantity in (*MOVED, Quantity.HBM, Quantity.REPEATED) for limit in limits)
         and (not kept or any(section.digest is not None for section in kept))
     )
 

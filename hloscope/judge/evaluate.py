@@ -11,16 +11,25 @@ from math import prod
 from operator import add, attrgetter
 from pathlib import Path, PurePath
 
-from hloscope.analysis.provenance import split_place
+from hloscope.analysis.provenance import short_source, split_place
 from hloscope.analysis.totals import compute_totals, remove_guesses
 from hloscope.base.errors import did_you_mean
 from hloscope.base.results import group_by
-from hloscope.base.units import format_bytes, format_capacity, format_count, format_time, pluralize, sum_known
+from hloscope.base.units import (
+    format_bytes,
+    format_capacity,
+    format_count,
+    format_digits,
+    format_time,
+    pluralize,
+    sum_known,
+)
 from hloscope.judge.matching import find_respellings
 from hloscope.judge.model import (
     AT_LEAST_OK,
     BYTE_UNITS,
     MOVED,
+    WHOLE,
     Ban,
     Contract,
     Expectation,
@@ -50,8 +59,8 @@ from hloscope.judge.verdict import (
     suggest_expectation,
     suggest_limit,
 )
-from hloscope.model import Analysis, Collective, Collectives, Mesh, StepTime, bytes_bound
-from hloscope.model.analysis import Memory
+from hloscope.model import Analysis, Collective, Collectives, Mesh, bytes_bound
+from hloscope.model.analysis import Memory, RepeatedWork
 from hloscope.model.vocabulary import Bound, Kind, Link
 
 _SHOWN = 5
@@ -317,29 +326,36 @@ def _drop_repeats(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
 
 def _check_measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterator[Breach]:
     said, (found, words) = format_clause(limit), _find_quantity(limit, analysis)
-    doubt = None if limit.quantity is Quantity.HBM or at_least_ok else _find_doubt(limit, analysis)
+    doubt = None if at_least_ok else _find_doubt(limit, analysis)
     if found is None:
         yield Breach(BreachKind.UNDECIDED, f"{said} cannot be decided: {words}", said, "not known")
     elif found > limit.most:
-        kind = BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN
+        kind = BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis) else BreachKind.BROKEN
         message = f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}"
         is_whole = limit.quantity is not Quantity.HBM or analysis.memory.peak_bytes is not None
         yield Breach(kind, message, said, words, accept=suggest_limit(limit, found) if is_whole else None)
     elif doubt is not None:
-        yield make_open(f"{said} cannot be decided: {doubt}", said, f"at least {words}")
+        bound = "" if limit.quantity is Quantity.REPEATED else "at least "
+        yield make_open(f"{said} cannot be decided: {doubt}", said, f"{bound}{words}")
 
 
-def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:
-    """True if a step may take less than predicted, because not all of it may run."""
-    return limit.quantity is not Quantity.HBM and time is not None and time.bound is Bound.AT_MOST
+def _is_a_ceiling(limit: Limit, analysis: Analysis) -> bool:
+    """True if less may be done than was found: not all branches may run, and what is open may repeat nothing."""
+    if limit.quantity is Quantity.HBM:
+        return False
+    if limit.quantity is Quantity.REPEATED:
+        return analysis.repeated is not None and analysis.repeated.bound in (Bound.AT_MOST, Bound.UNKNOWN)
+    return analysis.time is not None and analysis.time.bound is Bound.AT_MOST
 
 
 def _find_doubt(limit: Limit, analysis: Analysis) -> str | None:
-    """Why a step may take longer than predicted: a roofline, or something in it not counted or not known; else None.
+    """Why a quantity may be more than was found: a roofline, or something not counted or not known; else None.
 
     Of several branches the longest is predicted, of which another one may be exposed for longer.
     """
-    time = analysis.time
+    if limit.quantity is Quantity.REPEATED:
+        return _find_doubt_about_repeated(analysis)
+    time = None if limit.quantity is Quantity.HBM else analysis.time
     if time is None:
         return None
     if limit.quantity is Quantity.EXPOSED and time.bound is Bound.AT_MOST and _may_be_exposed(limit, analysis):
@@ -349,6 +365,11 @@ def _find_doubt(limit: Limit, analysis: Analysis) -> str | None:
     if time.rests_on_unknown:
         return f"{time.unknown_operations[0].what} is priced without knowing what it does"
     return None
+
+
+def _find_doubt_about_repeated(analysis: Analysis) -> str | None:
+    is_open = analysis.repeated is not None and analysis.repeated.bound in (Bound.AT_LEAST, Bound.UNKNOWN)
+    return "kernels of unknown cost, branches or loops of unknown length may repeat work" if is_open else None
 
 
 def _may_be_exposed(limit: Limit, analysis: Analysis) -> bool:
@@ -364,6 +385,8 @@ def _find_quantity(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
     time = analysis.time
     if limit.quantity is Quantity.HBM:
         return _find_peak(limit.most, analysis.memory)
+    if limit.quantity is Quantity.REPEATED:
+        return _find_ratio(analysis.repeated)
     if time is None or (limit.share and not time.step_us):
         return None, _NOT_PRICED
     if limit.share:
@@ -371,6 +394,17 @@ def _find_quantity(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
         return _round_up(share * 1e6), f"{100 * share:.3g}% of {format_time(time.step_us)}"
     micros = time.step_us if limit.quantity is Quantity.TIME else time.exposed_us
     return _round_up(micros * 1000), format_time(micros)
+
+
+def _find_ratio(repeated: RepeatedWork | None) -> tuple[int | None, str]:
+    if repeated is None:
+        return None, "without the traced program it is not known what is repeated"
+    if repeated.ratio is None:
+        return None, "no matmul is known both as traced and as compiled"
+    words = f"{repeated.bound.said(format_digits(repeated.ratio, 3))} times the FLOPs of the traced program"
+    places = [short_source(line.source) for line in repeated.lines[:1]]
+    words += "".join(f" (most of it at {place})" for place in places if place)
+    return _round_up(repeated.ratio * WHOLE), words
 
 
 def can_decide_peak(limit_bytes: int, memory: Memory) -> bool:

@@ -25,11 +25,13 @@ BYTE_UNITS = {
 }
 NANOSECONDS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
 MILLIONTHS = {"%": 10**4}
+FACTOR = {"": 10**6}
+"""A plain number, in millionths."""
 WHOLE = 10**6
 """All of it, in millionths."""
 _OTHER_NAMES = {"KB": "kB", "µs": "us", "μs": "us"}
 _AMOUNT = re.compile(r"\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<unit>\S*?)\s*")
-_EXAMPLES = {"B": "32KiB or 6MB", "ns": "1.2ms or 300us", "%": "5%"}
+_EXAMPLES = {"B": "32KiB or 6MB", "ns": "1.2ms or 300us", "%": "5%", "": "1.05"}
 
 Units = dict[str, int]
 
@@ -57,17 +59,22 @@ def parse_amount(text: str, units: Units, *, where: str, column: int = 1, line: 
     if found is None:
         raise error(f"{text.strip()!r} is not an amount", 0, f"write, for example, {example}")
     unit = _OTHER_NAMES.get(found["unit"], found["unit"])
-    if not unit:
+    if not unit and unit not in units:
         raise error(f"the amount {text.strip()} has no unit", found.end("number"), f"write, for example, {example}")
     if unit not in units:
         near = [name for name in units if name.lower().replace("i", "") == unit.lower().replace("i", "")]
-        fix = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(units)}"
+        known = ", ".join(filter(None, units))
+        fix = (
+            f"did you mean {' or '.join(near)}?" if near else f"use one of {known}" if known else "write it without one"
+        )
         raise error(f"unknown unit {unit!r}", found.start("unit"), fix)
     amount = Decimal(found["number"].replace("_", "")) * units[unit]
     if amount != int(amount):
         least = min(units, key=lambda name: units[name])
         raise error(
-            f"{text.strip()} is not a whole number of {least}", 0, f"give it in {least}: {int(amount) + 1}{least}"
+            f"{text.strip()} is not a whole number of {least or 'millionths'}",
+            0,
+            f"give it in {least}: {int(amount) + 1}{least}" if least else "give six decimal places at most",
         )
     return int(amount)
 
@@ -200,6 +207,7 @@ class Quantity(StrEnum):
     HBM = "hbm"
     TIME = "time"
     EXPOSED = "exposed"
+    REPEATED = "repeated"
 
 
 MOVED = (Quantity.WIRE, Quantity.PAYLOAD)
@@ -211,7 +219,8 @@ class Limit:
     """Limits a quantity on one device.
 
     Attributes:
-        quantity: `wire` and `payload` are bytes per step, `hbm` bytes, `time` and `exposed` nanoseconds per step.
+        quantity: `wire` and `payload` are bytes per step, `hbm` bytes, `time` and `exposed` nanoseconds per step,
+            `repeated` millionths.
         most: The limit, in those units; for a share of the step, in millionths of the step.
         share: Whether `most` is a share of the step's time (`exposed` only).
         selector: For `wire` and `payload`, restricts the limit to collectives over its axes, alone or with others, and
@@ -228,6 +237,8 @@ class Limit:
         """The units of the limit's notation."""
         if self.share:
             return MILLIONTHS
+        if self.quantity is Quantity.REPEATED:
+            return FACTOR
         return NANOSECONDS if self.quantity in (Quantity.TIME, Quantity.EXPOSED) else BYTE_UNITS
 
 

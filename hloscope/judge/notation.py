@@ -177,13 +177,13 @@ def _parse_limit(tree: Tree[Token], source: _ContractSource) -> Limit:
     selector = Selector(axes=_parse_axes(tree), link=_parse_link(found))
     if quantity not in MOVED and selector != Selector():
         raise source.error(
-            f"{quantity} belongs to a device, not to an axis or a network",
+            f"{quantity} belongs to a {_OWNERS.get(quantity, 'device')}, not to an axis or a network",
             find_start(found["QUANTITY"]),
             fix=f"write {quantity} <= …, or wire@AXIS <= …",
         )
     share = quantity is Quantity.EXPOSED and amount.rstrip().endswith("%")
-    if "PER_STEP" in found and (share or quantity is Quantity.HBM):
-        what = "a share of the step" if share else "a peak, which no step adds to"
+    if "PER_STEP" in found and (share or quantity in _NOT_PER_STEP):
+        what = "a share of the step" if share else _NOT_PER_STEP[quantity]
         raise source.error(
             f"{quantity} is {what}, not an amount per step", find_start(found["PER_STEP"]), fix="leave out /step"
         )
@@ -194,6 +194,10 @@ def _parse_limit(tree: Tree[Token], source: _ContractSource) -> Limit:
             "a step never waits for more than all of its time", find_start(amount), fix="give less than 100%"
         )
     return replace(limit, most=most)
+
+
+_OWNERS = {Quantity.REPEATED: "program"}
+_NOT_PER_STEP = {Quantity.HBM: "a peak, which no step adds to", Quantity.REPEATED: "a ratio"}
 
 
 def _parse_trips(tree: Tree[Token], source: _ContractSource) -> Trips:

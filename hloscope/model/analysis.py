@@ -87,6 +87,7 @@ class Matmuls(Brief):
         executions: Number of executions as compiled, including what the compiler split, merged or recomputed.
         flops: FLOPs, counting a multiply-add as two; None if the text does not determine them.
         bound: Whether `executions` and `flops` are exact or bounds.
+        recomputed_flops: The part of `flops` that XLA computes again to save memory, beyond `jax.checkpoint`.
         source: Source frames of the first of them, innermost first; empty if unknown.
     """
 
@@ -94,7 +95,70 @@ class Matmuls(Brief):
     executions: int
     flops: int | None
     bound: Bound = Bound.EXACT
+    recomputed_flops: int = 0
     source: Stack = ()
+
+
+# ---- work that several devices do alike
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RepeatedLine(Brief):
+    """A line of user code whose matmuls and convolutions are done several times.
+
+    Attributes:
+        ratio: As `RepeatedWork.ratio`, of this line.
+        axes: The mesh axes that shard nothing there, so that all their devices do the same; empty if it is not known
+            that these are the reason.
+        devices: The number of devices along these axes together.
+        module: The innermost module or named scope around all of them, such as `decoder.mlp`; None without one.
+        source: Source frames, innermost first.
+    """
+
+    ratio: float
+    axes: tuple[str, ...]
+    devices: int
+    module: str | None
+    source: Stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RepeatedWork(Brief):
+    """The FLOPs of matmuls, convolutions and kernels that devices do beyond those of the traced program.
+
+    The traced program is the one that JAX lowers, before it is partitioned. Inside `shard_map`, where the user decides
+    what each device does, its FLOPs are those of all devices of the manual axes: nothing repeated there by intention
+    counts as repeated. Loops count with their trips, and what `jax.checkpoint` repeats belongs to the traced program.
+
+    Attributes:
+        ratio: FLOPs of the compiled program on all devices, divided by those of the traced program with padding; 1.0
+            if nothing is repeated, less if the compiler merges or simplifies some; None if they cannot be compared.
+        bound: Whether `ratio` is exact. With kernels of unknown cost, branches or unread loops it is `at least` if it
+            is 1.0 or less, and otherwise `unknown`; `at most` if shards may be uneven where shardings are unknown.
+        padding: The factor by which uneven shards increase the FLOPs of the traced program: 1.2 for 10 rows on 4
+            devices, which hold 3 each.
+        recomputed: The share of `compiled_flops` that XLA computes again to save memory, beyond `jax.checkpoint`.
+        traced_flops: FLOPs of the traced program per step, without padding.
+        compiled_flops: FLOPs of the compiled program per step, on all devices together.
+        lines: The lines with the most repeated FLOPs, at most three; only those that do 5% more than necessary.
+    """
+
+    ratio: float | None
+    bound: Bound
+    padding: float
+    recomputed: float
+    traced_flops: float
+    compiled_flops: float
+    lines: tuple[RepeatedLine, ...] = ()
+
+    @property
+    def is_notable(self) -> bool:
+        """True if so much is repeated that a report says so."""
+        return self.ratio is not None and self.ratio >= NOTABLE_RATIO
+
+
+NOTABLE_RATIO = 1.05
+"""The least ratio that a report mentions: the compiler's rewriting of a program accounts for a few percent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -129,6 +193,8 @@ class Analysis(Shown, Evident):
         intermediates: The largest intermediate arrays, largest first.
         matmuls: Matmuls and convolutions by source line, most FLOPs first.
         kernels: Pallas and other TPU kernels in the program, in text order.
+        repeated: The work that is done by several devices alike; None if the traced program is unknown, as for HLO text
+            alone, and for programs that are lowered without Shardy.
         memory: Memory use in bytes, per device.
         memory_peak: Contents of HBM at peak usage; None if the compiler does not report it.
         time: Breakdown of the predicted step time; None if not priced.
@@ -156,6 +222,7 @@ class Analysis(Shown, Evident):
     intermediates: tuple[IntermediateFact, ...] = ()
     matmuls: tuple[Matmuls, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    repeated: RepeatedWork | None = None
     memory: Memory
     memory_peak: MemoryPeak | None = None
     time: StepTime | None = None

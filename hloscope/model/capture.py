@@ -111,7 +111,7 @@ def render_spec(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | N
     return None if sharding is None else format_spec(sharding, unreduced=unreduced)
 
 
-def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
+def axes_in(sharding: Iterable[Iterable[str]] | None) -> frozenset[str]:
     """All axes of a sharding."""
     return frozenset(axis for axes in sharding or () for axis in axes)
 
@@ -145,7 +145,7 @@ def remove_axes(sharding: ValueSharding, axes: Axes) -> ValueSharding:
     return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
 
 
-def multiply_axis_sizes(axes: Axes, mesh: Mapping[str, int]) -> int:
+def multiply_axis_sizes(axes: Iterable[str], mesh: Mapping[str, int]) -> int:
     """Number of devices along some axes together; `X:(1)2` counts with its own size."""
     own = ((mesh.get(axis), axis.rpartition(")")[2] if ":" in axis else 1) for axis in axes)
     return prod(int(part) if size is None else size for size, part in own)
@@ -321,11 +321,14 @@ class ShardyOp:
         rule: Its sharding rule; None if Shardy has none.
         parent: The operation whose region contains it; None at the top.
         region: The index of that region.
-        symbol: The name of a function, of the function called, or of the target of a custom call.
+        symbol: The name of a function, of the function called, or of the target of a custom call; the direction of a
+            comparison, such as `LT`.
         origin_name: The name by which `ShardyValue.origins` refers to it, such as `constraint_0`.
         asked: The requested sharding of a constraint, which an explicit reshard before or after it may carry out.
         axes: The axes that `sdy.all_reduce` sums over, or that a manual computation makes manual.
         groups: The replica groups, or source-target pairs, of a collective that the user wrote.
+        flops: FLOPs of one execution of a matmul or convolution, for the shapes of its values; None if unknown, and for
+            everything else.
     """
 
     index: int
@@ -343,6 +346,7 @@ class ShardyOp:
     asked: ValueSharding | None = None
     axes: Axes = ()
     groups: tuple[tuple[int, ...], ...] | None = None
+    flops: int | None = None
 
     @property
     def numbers(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from hloscope.base.units import format_bytes, pluralize
 from hloscope.model.capture import render_spec
 from hloscope.model.reason import AskedBy, Axes, Dimension, Frame, Stack
 from hloscope.model.trial import Trials
+from hloscope.model.vocabulary import Bound
 
 _MOST_NAMES = 2
 
@@ -59,7 +60,7 @@ _AskedBy = Annotated[AskedBy, Table("askers", "Who put axes on arrays.")]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Decision(Brief):
-    """The dimension that one mesh axis shards, the one that does without, and what follows from it.
+    """The dimension that one mesh axis shards, another one that does without, and what follows from it.
 
     Bytes and times of a collective with several decisions are split evenly among them, so that the bytes of all
     decisions and of the collectives without any add up to those of the step.
@@ -69,14 +70,16 @@ class Decision(Brief):
         kind: Its form.
         axis: The mesh axis.
         winner: The dimension that has the axis; None if it shards none there.
-        loser: The dimension that claims it, or had it, and lacks it there; None if there is none.
+        loser: The dimension that claims it, or had it, and lacks it there; None without one.
         held_by: What gives the axis to the winner.
         lost_by: What gives it to the loser.
         places: The first values where both could have it.
         collectives: The names of the collectives that follow.
         operations: The JAX names of the operations that need the dimension whole, if that is why.
         source: The line of the first of them.
+        is_summed: Whether the winner is a dimension that operations sum over.
         wire_bytes: Bytes that one device sends for them per step; None if unknown.
+        bound: Whether these are exact or a bound.
         exposed_us: The exposed time of these collectives per step, in microseconds; None if not priced.
         other_bytes: About as many bytes would be sent per step if the loser had the axis at the same operations, from
             the shapes alone; None if unknown.
@@ -97,7 +100,9 @@ class Decision(Brief):
     collectives: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
     source: Frame | None = None
+    is_summed: bool = False
     wire_bytes: int | None = None
+    bound: Bound = Bound.EXACT
     exposed_us: float | None = None
     other_bytes: int | None = None
     is_lost: bool = False
@@ -105,13 +110,17 @@ class Decision(Brief):
 
     @property
     def summary_of_all(self) -> str:
-        """What it says and what follows: `data shards features D, not the batch B: 27.6 GB per step, …`."""
-        size = "unknown bytes" if self.wire_bytes is None else f"{format_bytes(self.wire_bytes)} per step"
-        return f"{self.summary}: {size} in {pluralize(len(self.collectives), 'collective')}"
+        """The decision and what follows: `data shards features D, not the batch B: 27.6 GB per step, …`."""
+        return f"{self.summary}: {self.size} per step in {pluralize(len(self.collectives), 'collective')}"
+
+    @property
+    def size(self) -> str:
+        """The bytes of what follows, with their bound: `27.6 GB`."""
+        return "unknown bytes" if self.wire_bytes is None else self.bound.marked(format_bytes(self.wire_bytes))
 
     @property
     def summary(self) -> str:
-        """What it says: `data shards features D (4,096), not the batch B (64)`."""
+        """The decision in words: `data shards features D (4,096), not the batch B (64)`."""
         if self.kind is DecisionKind.AUTHORED:
             return f"collectives over {self.axis} that the program itself contains"
         lost = "a dimension" if self.loser is None else self.loser.summary
@@ -119,5 +128,5 @@ class Decision(Brief):
             need = f" for {' and '.join(self.operations[:_MOST_NAMES])}" if self.operations else ""
             return f"{self.axis} no longer shards {lost}, which is made whole{need}"
         but = "" if self.loser is None else f", not {lost}"
-        summed = ", which is summed over" if self.kind is DecisionKind.SHARDED else ""
+        summed = ", which is summed over" if self.kind is DecisionKind.SHARDED and self.is_summed else ""
         return f"{self.axis} shards {self.winner.summary}{but}{summed}"

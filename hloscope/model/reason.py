@@ -119,7 +119,7 @@ class AskedBy:
 
 
 class DimensionRole(StrEnum):
-    """What a dimension is to a training step."""
+    """The role of a dimension in a training step."""
 
     BATCH = "batch"
     DATA = "data"
@@ -134,8 +134,8 @@ class Dimension:
     """A class of dimensions: those of the program's values that one mesh axis can shard together.
 
     Attributes:
-        name: Its letter in einsums and in the notation of arguments, otherwise its size; another class of the same name
-            has a number behind it.
+        name: Its letter in einsums and in the notation of arguments, otherwise its size. Classes of one name, size and
+            role count as one, as those of layers that are written out; where two of them compete, one has a mark.
         size: Its size.
         role: Its role in a training step: `batch` for the first dimension of arguments from outside, `data` for their
             others, `features` for those of weights; None for other programs.
@@ -147,7 +147,7 @@ class Dimension:
 
     @property
     def summary(self) -> str:
-        """What it is: `the batch B (64)`."""
+        """Its role, name and size: `the batch B (64)`."""
         role = _ROLES.get(self.role, "") if self.role is not None else ""
         name = self.name if self.name == str(self.size) else f"{self.name} ({self.size:,})"
         return f"{role} {name}" if role else f"dimension {name}"
@@ -164,12 +164,17 @@ class Claim:
             dimension claims it.
         other_bytes: Bytes that one device would send at this operation per execution if the loser had the axis; None if
             unknown.
+        operation: The number of the operation in the traced program, at which several collectives may be; None if
+            unknown.
+        parts: The number of transfers that the compiler combined to which it applies.
     """
 
     axis: str
     winner: Dimension | None = None
     loser: Dimension | None = None
     other_bytes: int | None = None
+    operation: int | None = None
+    parts: int = 1
 
 
 _Tensor = Annotated[Tensor, Table("tensors", "The arrays of the user's program that reasons are about.")]

@@ -13,10 +13,10 @@ from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import GUESS
 from hloscope.base.errors import Option, say
 from hloscope.base.results import group_by
-from hloscope.base.units import format_bytes, format_capacity, format_flops, format_share, pluralize
+from hloscope.base.units import format_bytes, format_capacity, format_digits, format_flops, format_share, pluralize
 from hloscope.judge.rules.hbm_near_limit import HbmNearLimit
 from hloscope.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
-from hloscope.model.analysis import BufferRole, Kernel, MemoryPeak, PeakBuffer
+from hloscope.model.analysis import BufferRole, Kernel, MemoryPeak, PeakBuffer, RepeatedLine
 from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report.collectives import (
     ONE_BY_ONE,
@@ -133,7 +133,7 @@ def _render_headline(analysis: Analysis, width: int) -> Iterator[Text]:
     target, place = Text(analysis.target, style="bold"), describe_place(analysis)
     together = Text(" ").join([target, place])
     lines = (together,) if together.cell_len <= width else (target, place)
-    yield from fold_all((*lines, describe_sent(analysis)), width)
+    yield from fold_all((*lines, describe_sent(analysis), describe_repeated(analysis)), width)
 
 
 def describe_place(analysis: Analysis) -> Text:
@@ -177,6 +177,34 @@ def describe_sent(analysis: Analysis) -> Text:
         f"One device sends {size} per step{counted}, in {mark}{pluralize(total.executions, 'transfer')} "
         f"from {pluralize(total.collectives, 'collective')}{doubt}."
     )
+
+
+def describe_repeated(analysis: Analysis) -> Text | None:
+    """A sentence on work that is done several times, with the lines where; None if there is little, or if unknown."""
+    found = analysis.repeated
+    if found is None or not found.is_notable:
+        return None
+    words = [f"{found.bound.said(format_digits(found.ratio or 0))} times the FLOPs of the traced program"]
+    words += map(_describe_repeating_lines, group_by(found.lines, lambda line: line.axes or line).values())
+    if found.recomputed >= _LITTLE:
+        words.append(f"{format_share(found.recomputed)} of them are computed again to save memory")
+    return Text(f"Repeated work: {'; '.join(words)}.", style="yellow")
+
+
+_LITTLE = 0.01
+"""The largest share of repeated work that is not reported."""
+
+
+def _describe_repeating_lines(lines: Sequence[RepeatedLine]) -> str:
+    """The lines where the same axes shard nothing, or one line for which the reason is unknown."""
+    first, places = lines[0], " and ".join(map(_format_repeating_place, lines))
+    if not first.axes:
+        return f"{format_digits(first.ratio)} times at {places}"
+    return f"{first.devices:,} devices of {' x '.join(first.axes)} do the same matmuls at {places}"
+
+
+def _format_repeating_place(line: RepeatedLine) -> str:
+    return (short_source(line.source) or "an unknown line") + (f" ({line.module})" if line.module else "")
 
 
 def _render_traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool) -> Iterator[Text]:

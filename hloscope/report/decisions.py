@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -18,6 +18,8 @@ _MOST_SHOWN = 6
 _LEAST_SHARE = 0.01
 """The share of the step's bytes below which a decision has no line of its own."""
 _MOST_NAMES = 2
+WRITE = "write"
+"""The label of a line of code."""
 _INDENT = 3
 _FEW_COLLECTIVES = 2
 """With as many or fewer, the collectives themselves say all, unless an axis is lost."""
@@ -30,20 +32,25 @@ def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
     if is_short or not decisions:
         return
     total = sum(each.wire_bytes_per_step or 0 for each in analysis.collectives)
-    shown = [each for each in decisions if each.is_lost or (each.wire_bytes or 0) >= _LEAST_SHARE * total][:_MOST_SHOWN]
+
+    def is_large(decision: Decision) -> bool:
+        return decision.is_lost or decision.wire_bytes is None or decision.wire_bytes >= _LEAST_SHARE * total
+
+    shown = list(filter(is_large, decisions))[:_MOST_SHOWN]
     for decision in shown:
         yield from hang(Text(decision.summary, style="bold yellow" if decision.is_lost else "bold"), width)
         for label, words in (("", format_cost(decision, analysis)), *list_decision_details(decision)):
-            lines = fold(Text(f"{label}: {words}" if label else words), width - _INDENT)
+            line = Text(f"{label}: {words}" if label else words)
+            lines = [line] if label == WRITE else fold(line, width - _INDENT)  # a line of code stays one to be copied
             yield from (Text(" " * _INDENT) + each for each in lines)
     rest = [each for each in decisions if each not in shown]
     if rest:
-        size = format_bytes(sum(each.wire_bytes or 0 for each in rest))
+        size = _sum_bytes(each.wire_bytes for each in rest)
         yield from fold(Text(f"+{pluralize(len(rest), 'smaller decision')}, {size} in total", style="dim"), width)
     explained = {name for each in decisions for name in each.collectives}
     left = [each for each in analysis.collectives if each.name not in explained]
     if left:
-        size = format_bytes(sum(each.wire_bytes_per_step or 0 for each in left))
+        size = _sum_bytes(each.wire_bytes_per_step for each in left)
         words = (
             f"{pluralize(len(left), 'collective')}, {size}: no decision explains {'it' if len(left) == 1 else 'them'}"
         )
@@ -52,16 +59,17 @@ def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
 
 def format_cost(decision: Decision, analysis: Analysis) -> str:
     """`27.6 GB, 174 ms exposed (41% of the step)`: what follows from a decision in a step."""
-    said = ["bytes unknown" if decision.wire_bytes is None else format_bytes(decision.wire_bytes)]
+    said = [decision.size]
     time = analysis.time
     if decision.exposed_us is not None and time is not None and time.step_us > 0:
         share = format_share(decision.exposed_us / time.step_us)
-        said.append(f"{format_time(decision.exposed_us)} exposed ({share} of the step)")
+        exposed = decision.bound.marked(format_time(decision.exposed_us))
+        said.append(f"{exposed} exposed ({decision.bound.marked(share)} of the step)")
     return " · ".join([*said, pluralize(len(decision.collectives), "collective")])
 
 
 def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
-    """What is known of a decision beside its cost: labels, which may be empty, and sentences."""
+    """The known facts about a decision beside its cost: labels, which may be empty, and sentences."""
     winner, loser = decision.winner, decision.loser
     if not decision.is_lost or winner is None or loser is None:
         if winner is not None and decision.held_by:
@@ -77,7 +85,7 @@ def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
 
 
 def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
-    """The line that turns a lost decision, with the step before and after, or why there is none."""
+    """The line that turns a lost decision, with the step before and after, or the reason that it has no such line."""
     trials = decision.trials
     best = None if trials is None else next(iter(trials.helping), None)
     if trials is not None and best is not None:
@@ -93,6 +101,13 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
         return
     for label, words in describe_trials(trials):
         yield label, words
+
+
+def _sum_bytes(amounts: Iterable[int | None]) -> str:
+    """The sum of bytes, at least that if some are unknown."""
+    known = list(amounts)
+    least = "" if None not in known else "at least "
+    return f"{least}{format_bytes(sum(filter(None, known)))}"
 
 
 def _name_askers(askers: Sequence[AskedBy]) -> str:

@@ -25,7 +25,7 @@ from hloscope.model.program_graph import ProgramGraph
 from hloscope.model.timeline import Timeline
 from hloscope.model.trial import StepTime, Suggestions
 from hloscope.report import suggestions
-from hloscope.report.analysis import describe_place, describe_sent, format_peak, make_array_columns
+from hloscope.report.analysis import describe_place, describe_repeated, describe_sent, format_peak, make_array_columns
 from hloscope.report.collectives import make_collective_columns
 from hloscope.report.diffs import DiffDocument, list_doubts, make_figure_columns, render_causes
 from hloscope.report.escaping import escape_line
@@ -70,6 +70,9 @@ def render_fragment(found: Shown) -> str | None:
 def _render_analysis(root: _Element, found: Analysis) -> None:
     _add_title(root, found.target, describe_place(found).plain)
     _add(root, "div", text=describe_sent(found).plain)
+    repeated = describe_repeated(found)
+    if repeated is not None:
+        _add(root, "div", text=repeated.plain)
     if found.time is not None:
         _render_step_bar(root, found.time)
     _add_labelled(root, "Peak memory", format_peak(found.memory))

@@ -1,4 +1,4 @@
-"""Who claims a mesh axis: the classes of dimensions that arguments, constraints and outputs give it to.
+"""Claims to mesh axes: the classes of dimensions that arguments, constraints and outputs give them to.
 
 An axis cuts at most one dimension of a value. Where two classes that both claim it meet in one operation, one of them
 has it there, and the other one must do without.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
-from hloscope.analysis.provenance import is_gradient
 from hloscope.base.units import count_array_bytes
 from hloscope.model.capture import (
     ShardyOp,
@@ -148,13 +148,13 @@ class Claims:
     def __init__(self, askers: Askers, letters: Mapping[int, Sequence[str | None]]) -> None:
         self._askers, self._graph, self._known_letters = askers, askers.graph, letters
         self._known: dict[DimensionClass, Dimension] = {}
-        self._described: dict[Dimension, DimensionClass] = {}
+        self._described: dict[Dimension, list[DimensionClass]] = defaultdict(list)
 
     @property
     def _dimensions(self) -> Dimensions:
         return self._graph.dimensions
 
-    # Who asks for an axis.
+    # The requests for an axis.
 
     @cached_property
     def _holders(self) -> Mapping[tuple[DimensionClass, str], tuple[AskedBy, ...]]:
@@ -206,24 +206,31 @@ class Claims:
         return self._holders.get((dimension, axis), ())
 
     def find_claimants_of(self, dimension: Dimension | None, axis: str) -> tuple[AskedBy, ...]:
-        """The requests that give an axis to a class that was described; none for None."""
-        found = None if dimension is None else self._described.get(dimension)
-        return () if found is None else self.find_claimants(found, axis)
+        """The requests that give an axis to the classes of one description; empty for None."""
+        found = () if dimension is None else self._described.get(dimension, ())
+        return tuple(dict.fromkeys(asker for each in found for asker in self.find_claimants(each, axis)))
 
     # Classes in words.
 
     def describe(self, dimension: DimensionClass) -> Dimension:
-        """A class of dimensions under the name that the user knows it by."""
+        """A class of dimensions under its name in the user's code; classes of one name, as of layers, are one."""
         if dimension not in self._known:
             size = self._sizes[dimension]
             letter = self._letters.get(dimension)
             made = Dimension(name=letter or str(size), size=size, role=self._roles.get(dimension))
-            alike = sum(known.name == made.name for known in self._known.values())
-            if alike:
-                made = Dimension(name=f"{made.name}'{alike + 1}", size=size, role=made.role)
             self._known[dimension] = made
-            self._described[made] = dimension
+            self._described[made].append(dimension)
         return self._known[dimension]
+
+    def _describe_other(self, dimension: DimensionClass, than: DimensionClass | None) -> Dimension:
+        """A class of dimensions, with a mark at its name if another one has the same."""
+        made = self.describe(dimension)
+        if than is None or made != self.describe(than):
+            return made
+        marked = replace(made, name=f"{made.name}'")
+        if dimension not in self._described[marked]:
+            self._described[marked].append(dimension)
+        return marked
 
     @cached_property
     def _sizes(self) -> Mapping[DimensionClass, int]:
@@ -246,18 +253,17 @@ class Claims:
 
     @cached_property
     def _roles(self) -> Mapping[DimensionClass, DimensionRole]:
-        """What dimensions are to a training step: those of its weights, and of data that comes from outside.
+        """The roles of dimensions in a training step: those of its weights, and of data that comes from outside.
 
-        A weight is an argument that a result of the same dimensions replaces. Of a program without any, or without a
-        backward pass, nothing is known: what a decoding step replaces is its cache or its activations.
+        A weight is an argument that a result of the same dimensions replaces. Of a program of which most arguments are
+        not replaced, nothing is known.
         """
-        if not any(is_gradient(op.op_name) for op in self._graph.module.ops):
-            return {}
         replaced = {self._dimensions.of(value.index) for value in self._askers.returned if value.shape}
         of = [self._dimensions.of(value.index) for value in self._graph.arguments.values() if value.shape]
-        weights = {dimension for classes in of if classes in replaced for dimension in classes}
-        if not weights:
+        state = [classes for classes in of if classes in replaced]
+        if 2 * len(state) <= len(of):
             return {}
+        weights = {dimension for classes in state for dimension in classes}
         found = dict.fromkeys(weights, DimensionRole.FEATURES)
         for classes in (classes for classes in of if classes not in replaced):
             for number, dimension in enumerate(classes):
@@ -266,7 +272,7 @@ class Claims:
                     found.setdefault(part, role)
         return found
 
-    # Who has an axis at an operation, and who does without.
+    # The class that has an axis at an operation, and the one that does without.
 
     def find_moved(
         self, value: ShardyValue, before: ValueSharding, after: ValueSharding, axes: Axes
@@ -278,7 +284,8 @@ class Claims:
                 [classes[number] for number in find_cut_dimensions(sharding, (axis,))] for sharding in (before, after)
             )
             won = [dimension for dimension in won if dimension not in lost]
-            winner, loser = (None if not each else self.describe(each[0]) for each in (won, lost))
+            winner = self.describe(won[0]) if won else None
+            loser = self._describe_other(lost[0], won[0] if won else None) if lost else None
             found.append(Claim(axis=axis, winner=winner, loser=loser))
         return tuple(found)
 
@@ -301,7 +308,7 @@ class Claims:
             winners = summed if number is None and summed else having - moved
             winners = set() if moved & op.rule.need_replication else winners
             losers = moved or self._find_claiming(op, axis) - winners
-            found.append(self._make_claim(op, axis, winners, losers))
+            found.append(self._make_claim(op, axis, winners, losers, moves=bool(moved)))
         return tuple(found)
 
     def find_whole(self, op: ShardyOp | None, number: int | None, axes: Axes) -> tuple[Claim, ...]:
@@ -311,7 +318,9 @@ class Claims:
         value = self._graph.unmoved(self._graph.value(op.operands[number]))
         return self.find_moved(value, known_sharding(value), ((),) * len(value.shape), axes)
 
-    def _make_claim(self, op: ShardyOp, axis: str, winners: Iterable[int], losers: Iterable[int]) -> Claim:
+    def _make_claim(
+        self, op: ShardyOp, axis: str, winners: Iterable[int], losers: Iterable[int], *, moves: bool
+    ) -> Claim:
         won, lost = (
             list(dict.fromkeys(self._dimensions.of_factor(op.index, factor) for factor in sorted(factors)))
             for factors in (winners, losers)
@@ -319,13 +328,16 @@ class Claims:
         lost = [dimension for dimension in lost if dimension not in self._reach(won)]
         lost = [dimension for dimension in lost if not self._reach([dimension]) & {*won}]
         lost.sort(key=lambda dimension: -len(self.find_claimants(dimension, axis)))
+        if moves and not lost:  # another dimension of the same class, as of queries and keys, which is made whole
+            won, lost = [], won
         winner = won[0] if won else None
         loser = lost[0] if lost else None
         return Claim(
             axis=axis,
             winner=None if winner is None else self.describe(winner),
-            loser=None if loser is None else self.describe(loser),
+            loser=None if loser is None else self._describe_other(loser, winner),
             other_bytes=None if loser is None else self._count_other_bytes(op, axis, loser),
+            operation=op.index,
         )
 
     def _sides(self, op: ShardyOp) -> Iterator[tuple[ShardyValue, Sequence[tuple[int, ...]]]]:
@@ -368,19 +380,22 @@ class Claims:
         """
         if winner is None or loser is None:
             return ()
-        won, lost = self._described[winner], self._described[loser]
+        found: dict[object, Place] = {}
+        for won in self._described[winner]:
+            for lost in self._described[loser]:
+                for place in self._find_places_of(axis, won, lost):
+                    found.setdefault((place.source[:1], place.operation, place.sharding), place)
+        return tuple(found.values())[:_MOST_PLACES]
+
+    def _find_places_of(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
         met = list(self._find_meetings(axis, won, lost))
         parted = [(op, value) for op, value in met if self._holds(self._list_operands(op), lost, axis)]
         entering = [pair for op, value in parted for pair in self._find_entering(op, value)]
         entering = [(op, value) for op, value in entering if self._holds(self._list_operands(op), lost, axis)]
         inner = [(op, value) for op, value in parted if op.kind not in _HOLDERS]
-        found: dict[object, Place] = {}
-        for op, value in (*entering, *parted) if inner or entering else met:
-            place = self._make_place(op, value, axis, lost)
-            found.setdefault((place.source[:1], place.operation, place.sharding), place)
-            if len(found) == _MOST_PLACES:
-                break
-        return tuple(found.values())
+        chosen = (*entering, *parted) if inner or entering else met
+        for op, value in chosen[: _MOST_PLACES * _MOST_PLACES]:
+            yield self._make_place(op, value, axis, lost)
 
     def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:
         """The value that a loop begins with where it ends with another one, and the operation that makes it."""
@@ -406,6 +421,22 @@ class Claims:
                 if self._holds((value.index,), won, axis) and lost in self._reach(self._dimensions.of(value.index)):
                     yield op, value
 
+    def _list_order(self, dimension: DimensionClass) -> Mapping[str, int]:
+        """The order of the mesh axes on a class: as the largest request for it has them, then as in the mesh."""
+        said = (axes for claimed, axes in self._requests if claimed == dimension)
+        first = max(said, key=len, default=())
+        return {axis: number for number, axis in enumerate(dict.fromkeys((*first, *self._graph.module.mesh)))}
+
+    @cached_property
+    def _requests(self) -> tuple[tuple[DimensionClass, tuple[str, ...]], ...]:
+        """The axes that arguments and constraints give to each class and its parts, in their order."""
+        found = []
+        for value, _, number, _ in (*self._list_argument_claims(), *self._list_constraint_claims()):
+            axes = tuple(map(whole_axis, known_sharding(value)[number]))
+            whole = self._dimensions.of(value.index)[number]
+            found += [(dimension, axes) for dimension in (whole, *self._list_parts(whole))]
+        return tuple(dict.fromkeys(found))
+
     def _list_operands(self, op: ShardyOp) -> list[int]:
         """The operands of an operation as they were before they were moved for it."""
         return [self._graph.unmoved(self._graph.value(index)).index for index in op.operands]
@@ -429,23 +460,15 @@ class Claims:
             (number for number, here in enumerate(classes) if here == lost),
             next((number for number, here in enumerate(classes) if lost in self._list_parts(here)), 0),
         )
-        kept[number] = self._order_axes((axis, *kept[number]), lost)
+        order = self._list_order(lost)
+        kept[number] = tuple(sorted((axis, *kept[number]), key=lambda each: order.get(whole_axis(each), len(order))))
         operation = (op.op_name or "").rpartition("/")[2].rstrip(":") or None
         name = find_assigned_name(self._graph, value) or f"result of {operation or op.kind}"
         return Place(
             array=name, source=to_frames(op.source), operation=operation, shape=value.shape, sharding=tuple(kept)
         )
 
-    def _order_axes(self, axes: Axes, dimension: DimensionClass) -> Axes:
-        """Axes of one dimension in the order in which a request gives them to its class, otherwise in the mesh's."""
-        for value, _, number, _ in (*self._list_argument_claims(), *self._list_constraint_claims()):
-            asked = known_sharding(value)[number]
-            if {*axes} <= {*asked} and self._dimensions.of(value.index)[number] == dimension:
-                return tuple(each for each in asked if each in axes)
-        order = list(self._graph.module.mesh)
-        return tuple(sorted(axes, key=lambda each: order.index(whole_axis(each))))
-
-    # What it would cost the other way round.
+    # The cost of the other way round.
 
     def _count_other_bytes(self, op: ShardyOp, axis: str, loser: DimensionClass) -> int | None:
         """Bytes that one device would send at an operation once if a class had the axis there that lacks it.
@@ -468,7 +491,7 @@ class Claims:
         share, total = (devices - 1) / devices, 0.0
         for value, mapping in list(self._sides(op))[: len(op.operands)]:
             has_it = any(factor in here for dimension in mapping for factor in dimension[:1])
-            if axis not in map(whole_axis, axes_in(known_sharding(value))):
+            if axis not in map(whole_axis, axes_in(known_sharding(value))) or self._graph.is_filled(value):
                 continue
             if not has_it:
                 total += share * self._count_bytes(value, axis)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 from hloscope.analysis.provenance import find_users_frame
-from hloscope.model import Collective, StepTime
+from hloscope.base.results import group_by
+from hloscope.model import Collective, StepTime, bytes_bound
 from hloscope.model.decision import Decision, DecisionKind
 from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
+from hloscope.model.vocabulary import Bound
 from hloscope.why.claims import Claims
 
 LEAST_SHARE = 0.1
 """The share of the step's bytes, or of its time, from which what a decision causes is notable."""
 LOST_FACTOR = 2.0
-"""How many times as much must be sent as if the loser had the axis, which the shapes alone do not say better."""
+"""The least ratio of the bytes sent to those that would be if the loser had the axis: the shapes say no better."""
 _MOST_OPERATIONS = 4
 
 
 class _Key(NamedTuple):
-    """What the collectives of one decision have in common."""
+    """The common part of the collectives of one decision."""
 
     kind: DecisionKind
     axis: str
@@ -38,12 +43,16 @@ class _Key(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """A collective's part in one decision."""
+    """A collective's part in one decision: of several transfers that were combined, those that follow from it."""
 
     collective: Collective
     reason: Reason
-    parts: int
-    claim: Claim | None
+    share: float
+    claims: tuple[Claim, ...]
+
+    def of(self, amount: float | None) -> float | None:
+        """This part of an amount; None if that is unknown."""
+        return None if amount is None else amount * self.share
 
 
 def find_decisions(
@@ -53,29 +62,39 @@ def find_decisions(
 
     Args:
         collectives: The collectives, with their reasons.
-        claims: Who claims the program's axes; None if nothing is known of it but its text.
+        claims: The claims to the program's axes; None if nothing is known of it but its text.
         time: The step's time; None if it is not priced.
     """
     shares: dict[_Key, list[_Share]] = defaultdict(list)
     for collective in collectives:
-        keys = list(dict(_list_keys(collective)).items())
-        for key, claim in keys:
-            assert collective.reason is not None
-            shares[key].append(_Share(collective, collective.reason, len(keys), claim))
-    total = sum(collective.wire_bytes_per_step or 0 for collective in collectives)
-    step_us = None if time is None else time.step_us
-    found = (_make_decision(key, of_key, claims, total, step_us) for key, of_key in shares.items())
-    return tuple(sorted(found, key=lambda each: (-(each.exposed_us or 0.0), -(each.wire_bytes or 0), each.name)))
+        if collective.reason is None:
+            continue
+        found = group_by(_list_keys(collective, collective.reason), lambda pair: pair[0])
+        whole = sum(len(pairs) for pairs in found.values())
+        for key, pairs in found.items():
+            given = tuple(claim for _, claim in pairs if claim is not None)
+            shares[key].append(_Share(collective, collective.reason, len(pairs) / whole, given))
+    step = _Step(
+        wire_bytes=sum(collective.wire_bytes_per_step or 0 for collective in collectives),
+        us=None if time is None else time.step_us,
+    )
+    made = [_make_decision(key, of_key, claims, step) for key, of_key in shares.items()]
+    judged = [replace(each, is_lost=each.is_lost and not _is_answered(each, made)) for each in made]
+    return tuple(sorted(judged, key=lambda each: (-(each.exposed_us or 0.0), -(each.wire_bytes or 0), each.name)))
 
 
-def _list_keys(collective: Collective) -> Iterator[tuple[_Key, Claim | None]]:
-    """The decisions of a collective, one for each axis at most; none if its reason is unknown."""
-    reason = collective.reason
-    if reason is None or reason.kind is ReasonKind.UNKNOWN:
-        return
+class _Step(NamedTuple):
+    """The bytes that one device sends in a step, and its time."""
+
+    wire_bytes: int
+    us: float | None
+
+
+def _list_keys(collective: Collective, reason: Reason) -> Iterator[tuple[_Key, Claim | None]]:
+    """The decisions of a collective, for each axis and each transfer that was combined; empty without a reason."""
     if reason.kind is ReasonKind.AUTHORED:
         yield _Key(DecisionKind.AUTHORED, ",".join(collective.axes or reason.axes)), None
-    for claim in reason.claims:
+    for claim in reason.claims if reason.kind is not ReasonKind.UNKNOWN else ():
         if claim.winner is None and claim.loser is None:
             continue
         if claim.winner is None:
@@ -85,21 +104,20 @@ def _list_keys(collective: Collective) -> Iterator[tuple[_Key, Claim | None]]:
         yield _Key(kind, claim.axis, claim.winner, claim.loser), claim
 
 
-def _make_decision(
-    key: _Key, shares: Sequence[_Share], claims: Claims | None, total_bytes: int, step_us: float | None
-) -> Decision:
-    wire_bytes = _sum_shares((share.collective.wire_bytes_per_step, share.parts) for share in shares)
-    exposed_us = _sum_shares(
-        (None if each.exposed_us is None else each.exposed_us * each.executions, parts) for each, _, parts, _ in shares
-    )
+def _make_decision(key: _Key, shares: Sequence[_Share], claims: Claims | None, step: _Step) -> Decision:
+    wire_bytes = _sum_known(share.of(share.collective.wire_bytes_per_step) for share in shares)
+    exposed_us = _sum_known(share.of(_find_exposed(share.collective)) for share in shares)
     other_bytes = None if key.loser is None or key.winner is None else _sum_other_bytes(shares)
-    is_notable = (wire_bytes or 0) >= LEAST_SHARE * max(total_bytes, 1) or (
-        exposed_us is not None and step_us is not None and exposed_us >= LEAST_SHARE * step_us
+    is_lost = (
+        wire_bytes is not None
+        and bool(other_bytes)
+        and wire_bytes > LOST_FACTOR * (other_bytes or 0)
+        and _is_notable(wire_bytes, exposed_us, step)
     )
-    is_lost = None not in (wire_bytes, other_bytes) and (wire_bytes or 0) > LOST_FACTOR * (other_bytes or 0)
-    is_lost = is_lost and is_notable
+    places = claims.find_places(key.axis, key.winner, key.loser) if claims is not None and is_lost else ()
     needing = [share.reason for share in shares if key.kind is DecisionKind.MADE_WHOLE]
     lines = (find_users_frame(share.collective.source) for share in shares)
+    bounds = (bytes_bound(share.collective) for share in shares)
     return Decision(
         name=key.name,
         kind=key.kind,
@@ -108,40 +126,64 @@ def _make_decision(
         loser=key.loser,
         held_by=() if claims is None else claims.find_claimants_of(key.winner, key.axis),
         lost_by=() if claims is None else claims.find_claimants_of(key.loser, key.axis),
-        places=claims.find_places(key.axis, key.winner, key.loser) if claims is not None and is_lost else (),
+        places=places,
         collectives=tuple(share.collective.name for share in shares),
         operations=_list_operations(needing),
+        is_summed=any(share.reason.kind is ReasonKind.PARTIAL_SUM for share in shares),
         source=next(filter(None, lines), None),
         wire_bytes=None if wire_bytes is None else round(wire_bytes),
+        bound=reduce(add, bounds, Bound.EXACT),
         exposed_us=exposed_us,
         other_bytes=None if other_bytes is None else round(other_bytes),
-        is_lost=is_lost,
+        is_lost=is_lost and bool(places),
     )
 
 
-def _sum_shares(amounts: Iterable[tuple[float | None, int]]) -> float | None:
-    """The sum of shares of equal parts; None if one is unknown."""
+def _find_exposed(collective: Collective) -> float | None:
+    return None if collective.exposed_us is None else collective.exposed_us * collective.executions
+
+
+def _is_notable(wire_bytes: float, exposed_us: float | None, step: _Step) -> bool:
+    """Returns whether bytes or their exposed time are a notable share of the step."""
+    is_exposed = exposed_us is not None and step.us is not None and exposed_us >= LEAST_SHARE * step.us
+    return wire_bytes >= LEAST_SHARE * max(step.wire_bytes, 1) or is_exposed
+
+
+def _is_answered(decision: Decision, others: Iterable[Decision]) -> bool:
+    """Returns whether the opposite decision, at other values, costs more: then that is the one to turn."""
+    return any(
+        other.is_lost
+        and (other.axis, other.winner, other.loser) == (decision.axis, decision.loser, decision.winner)
+        and (other.wire_bytes or 0, other.name) > (decision.wire_bytes or 0, decision.name)
+        for other in others
+    )
+
+
+def _sum_known(amounts: Iterable[float | None]) -> float | None:
+    """The sum; None if a part is unknown."""
     found = 0.0
-    for amount, parts in amounts:
+    for amount in amounts:
         if amount is None:
             return None
-        found += amount / parts
+        found += amount
     return found
 
 
-def _sum_other_bytes(shares: Sequence[_Share]) -> int | None:
-    """Bytes per step if the loser had the axis; None if no operation has it, so that nothing is known.
+def _sum_other_bytes(shares: Iterable[_Share]) -> int | None:
+    """Bytes per step if the loser had the axis, each operation once; None if no operation has it.
 
-    Nothing is expected to change for an operation that does not have it beside others that do.
+    An operation that does not have it, beside others that do, is expected to send as much as it does.
     """
-    known = [
-        None if claim is None or claim.other_bytes is None else claim.other_bytes * collective.executions
-        for collective, _, _, claim in shares
-    ]
-    if all(each is None for each in known):
-        return None
-    own = ((share.collective.wire_bytes_per_step or 0) / share.parts for share in shares)
-    return round(sum(own if other is None else other for other, own in zip(known, own, strict=True)))
+    known: dict[object, int] = {}
+    same = 0.0
+    for share in shares:
+        for claim in share.claims:
+            if claim.other_bytes is None:
+                same += (share.of(share.collective.wire_bytes_per_step) or 0.0) / len(share.claims)
+                continue
+            key = claim.operation if claim.operation is not None else object()
+            known[key] = max(known.get(key, 0), claim.other_bytes * share.collective.executions)
+    return round(sum(known.values()) + same) if known else None
 
 
 def _list_operations(reasons: Iterable[Reason]) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ class ShardyGraph:
             function = self.functions.get(op.symbol or "")
             returned = None if function is None else self.returns.get((function.index, 0))
             return None if returned is None else (self.value(returned.operands[value.number]), False)
-        arrays = [operand for operand in map(self.value, op.operands) if operand.shape and not self._is_filled(operand)]
+        arrays = [operand for operand in map(self.value, op.operands) if operand.shape and not self.is_filled(operand)]
         if op.kind in _REARRANGED and arrays:
             return arrays[0], arrays[0].shape != value.shape
         if len({array.index for array in arrays}) == 1 and arrays[0].shape == value.shape and self._is_elementwise(op):
@@ -234,10 +234,10 @@ class ShardyGraph:
 
     def keeps_elements(self, op: ShardyOp) -> bool:
         """Returns whether an operation keeps all elements of its only array, in any order and type."""
-        filled = [self._is_filled(self.value(operand)) for operand in op.operands[1:]]
+        filled = [self.is_filled(self.value(operand)) for operand in op.operands[1:]]
         return op.kind in _KEEPS_ALL or (op.kind == "stablehlo.select" and any(filled))
 
-    def _is_filled(self, value: ShardyValue) -> bool:
+    def is_filled(self, value: ShardyValue) -> bool:
         """Returns whether a value is one number everywhere."""
         op = self.op(value)
         return op is not None and op.kind == "stablehlo.broadcast_in_dim" and not self.value(op.operands[0]).shape

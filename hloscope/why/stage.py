@@ -336,7 +336,8 @@ def _keep_users_names(final: Collective, earlier: Collective | None) -> _Explain
 def _describe_combined(final: Collective, parts: Sequence[_Explained]) -> Collective:
     """A combined collective with the reason for its largest part, and the names of the other moved arrays."""
     largest = parts[0]
-    reason = replace(largest.reason, combined=len(parts))
+    claims = tuple(claim for part in parts for claim in part.reason.claims)
+    reason = replace(largest.reason, combined=len(parts), claims=claims)
     if reason.kind is not ReasonKind.AUTHORED:
         reason = replace(reason, rewritten_from=reason.rewritten_from or final.kind.value)
     origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
@@ -390,7 +391,7 @@ class _Explainer:
 
     @property
     def claims(self) -> Claims | None:
-        """Who claims the program's axes; None if Shardy was not asked."""
+        """The claims to the program's axes; None if Shardy was not asked."""
         return None if self._candidates is None else self._candidates.program.claims
 
     def _partitioned(self, captured: Capture, analysis: Analysis) -> SpmdModule | None:

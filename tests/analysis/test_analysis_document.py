@@ -115,7 +115,7 @@ def test_top_level_keys_and_values(full):
     document = full.to_dict()
     assert list(document) == [
         "schema", "target", "module", "slice", "mesh", "num_partitions", "stage", "digest", "collectives", "totals",
-        "arguments", "outputs", "intermediates", "matmuls", "kernels", "memory", "memory_peak", "time",
+        "arguments", "outputs", "intermediates", "matmuls", "kernels", "repeated", "memory", "memory_peak", "time",
         "rematerializations", "findings", "unmodelled", "notes", "versions", "device_groups", "permute_patterns",
         "values", "stacks", "frames", "parts", "reasons", "tensors", "operations", "askers",
     ]  # fmt: skip

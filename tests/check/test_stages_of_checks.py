@@ -225,4 +225,5 @@ def test_a_digest_knows_the_figures_of_the_chip(write):
 
 def test_limits_of_times_need_machine_code():
     assert not can_be_scheduled(read_contract("exposed <= 10%", where="contract"), None, None)
-    assert can_be_scheduled(read_contract("wire@X <= 1MB", where="contract"), None, None)
+    for decided in ("wire@X <= 1MB", "repeated <= 1.05"):
+        assert can_be_scheduled(read_contract(decided, where="contract"), None, None)

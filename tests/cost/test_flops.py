@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.compute import ConvolutionWindow, _count_valid_positions, count_flops
+from hloscope.analysis.compute import count_flops
 from hloscope.cost.operations import Work, count_fused_work, count_work
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.model.convolution import ConvolutionWindow, count_valid_positions
 
 NARROW = {"s8": 0.5, "f8e5m2": 0.5}
 
@@ -148,7 +149,7 @@ def test_positions_are_counted_as_by_walking_over_them(sizes, window):
         for output in range(outputs)
         for offset in range(kernel)
     )
-    assert _count_valid_positions(size, kernel, outputs, window) == walked
+    assert count_valid_positions(size, kernel, outputs, window) == walked
 
 
 @pytest.mark.parametrize("window", ["{size=3 stride=0}", "{size=3 lhs_dilate=0}", "{size=3 rhs_dilate=0}"])

@@ -20,12 +20,14 @@ from hloscope.contracts import (
     no,
     none,
     only,
+    repeated,
     time,
     trips,
 )
 from hloscope.judge.model import (
     BYTE_UNITS,
     MILLIONTHS,
+    MOVED,
     NANOSECONDS,
     Ban,
     Expectation,
@@ -57,6 +59,8 @@ SPELLINGS = [
     (at_most(payload_bytes=6_000_000), "payload <= 6MB"),
     (hbm(max="14 GiB") & time(max="1.2 ms") & exposed(max="5%"), "hbm <= 14GiB; time <= 1200us; exposed <= 5.0 %"),
     (exposed(max="80 us"), "exposed <= 0.08ms"),
+    (repeated(max=1.05), "repeated <= 1.05"),
+    (repeated(max=2), "repeated <= 2.000"),
     (
         trips("moe.py:40", 16) & only(collective("*", "X"), equivalent=True),
         "trips 'moe.py:40' = 16; *@X; nothing else; equivalent",
@@ -113,6 +117,11 @@ ERRORS = [
     ("hbm@X <= 3GB", "column 1"),
     ("hbm <= 3GB/step", "column 11"),
     ("exposed <= 5%/step", "column 14"),
+    ("repeated <= 2/step", "column 14"),
+    ("repeated@X <= 2", "column 1"),
+    ("repeated <= 105%", "column 16"),
+    ("repeated <= 1.05GB", "column 17"),
+    ("repeated <= 1.0000001", "column 13"),
     ("all-reduce@(X,Y", "column 16"),
     ("all-reduce@Y <=\nhbm <= 1GB", "line 1, column 16"),
     ("wier@X <= 3MB/step now", "column 20"),
@@ -249,7 +258,7 @@ LIMITS = (
         selector=st.builds(Selector, axes=AXES, link=LINKS),
     )
     | st.builds(
-        Limit, quantity=st.sampled_from([Quantity.HBM, Quantity.TIME, Quantity.EXPOSED]), most=st.integers(0, 10**12)
+        Limit, quantity=st.sampled_from([each for each in Quantity if each not in MOVED]), most=st.integers(0, 10**12)
     )
     | st.builds(
         Limit,
@@ -314,6 +323,8 @@ def test_any_text_is_a_contract_or_a_notation_error(text):
         (lambda: all_reduce("X", count=-1), NotationError),
         (lambda: all_reduce(5), NotationError),
         (lambda: hbm(max="x"), NotationError),
+        (lambda: repeated(max="5%"), NotationError),
+        (lambda: repeated(max=0), NotationError),
         (lambda: all_reduce("X") & all_reduce("X", count=2), NotationError),
         (lambda: all_reduce("X", max_byte="1KiB"), WrongCallError),
         (lambda: hbm(maxx=1), WrongCallError),

@@ -17,6 +17,7 @@ from hloscope.judge.model import Contract
 from hloscope.judge.notation import parse_contract, read_contract
 from hloscope.judge.verdict import BreachKind
 from hloscope.model import Memory, SliceFact, SourceFrame, Unmodelled
+from hloscope.model.analysis import RepeatedLine, RepeatedWork
 from hloscope.model.trial import UnknownOperation
 from hloscope.model.vocabulary import Bound, Kind, Link
 
@@ -232,7 +233,7 @@ def test_what_may_be_meant_is_not_passed(facts, text):
 
 
 def test_an_unknown_limit_fails(broken):
-    for text in ("hbm <= 14GiB", "time <= 1ms", "exposed <= 5%", "exposed <= 5us; at-least-ok"):
+    for text in ("hbm <= 14GiB", "time <= 1ms", "exposed <= 5%", "exposed <= 5us; at-least-ok", "repeated <= 2"):
         assert broken(text) == ["undecided"]
 
 
@@ -247,6 +248,44 @@ def test_memory_and_time(says):
         "exposed <= 100us",
     }
     says([breach.message for breach in failed.breaches])
+
+
+def repeating(ratio, bound=Bound.EXACT):
+    found = RepeatedWork(
+        ratio=ratio, bound=bound, padding=1.0, recomputed=0.0, traced_flops=100.0, compiled_flops=100.0 * (ratio or 0)
+    )
+    return program(REDUCE, repeated=found)
+
+
+def test_repeated_work(says):
+    for ratio in (0.5, 1.0, 1.05):
+        assert verdict("repeated <= 1.05", repeating(ratio)).holds
+    failed = verdict("repeated <= 1.05", repeating(2.3000001))
+    assert [breach.accept for breach in failed.breaches] == ["repeated <= 2.31"]
+    says([breach.message for breach in failed.breaches])
+    line = RepeatedLine(ratio=8.0, axes=("X", "Y"), devices=8, module=None, source=(SourceFrame(file="a.py", line=12),))
+    found = replace(repeating(2.3).repeated, lines=(line,))
+    [breach] = verdict("repeated <= 1.05", program(REDUCE, repeated=found)).breaches
+    assert "(most of it at a.py:12)" in breach.message
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bound", "kinds"),
+    [
+        (None, Bound.UNKNOWN, ["undecided"]),
+        (1.0, Bound.AT_LEAST, ["undecided"]),
+        (1.04, Bound.UNKNOWN, ["undecided"]),
+        (1.04, Bound.AT_MOST, []),
+        (2.0, Bound.AT_LEAST, ["broken"]),
+        (2.0, Bound.AT_MOST, ["undecided"]),
+        (2.0, Bound.UNKNOWN, ["undecided"]),
+    ],
+)
+def test_repeated_work_that_is_not_known_exactly(broken, says, ratio, bound, kinds):
+    assert broken("repeated <= 1.05", repeating(ratio, bound)) == kinds
+    is_open = bound in (Bound.AT_LEAST, Bound.UNKNOWN) and (ratio or 2) <= 1.05
+    assert verdict("repeated <= 1.05; at-least-ok", repeating(ratio, bound)).holds == (is_open or not kinds)
+    says([breach.message for breach in verdict("repeated <= 1.05", repeating(ratio, bound)).breaches])
 
 
 @pytest.mark.parametrize("facts", [{"basis": "roofline"}, {"bound": Bound.AT_LEAST}, {"bound": Bound.UNKNOWN}])

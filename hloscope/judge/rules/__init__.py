@@ -15,6 +15,7 @@ from hloscope.judge.rules.lost_batch import LostBatch
 from hloscope.judge.rules.lost_sharding import LostSharding
 from hloscope.judge.rules.model_parallel_over_dcn import ModelParallelOverDcn
 from hloscope.judge.rules.opaque_communication import OpaqueCommunication
+from hloscope.judge.rules.repeated_work import RepeatedMatmuls
 from hloscope.judge.rules.replicated_large_array import ReplicatedLargeArray
 from hloscope.judge.rules.resharding_ping_pong import ReshardingPingPong
 from hloscope.judge.rules.small_collectives import SmallCollectives
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     UnmodelledText(),
     OpaqueCommunication(),
     LostBatch(),
+    RepeatedMatmuls(),
     CollectiveInLoop(),
     ExposedCollective(),
     CollectiveOnCriticalPath(),
