@@ -240,6 +240,8 @@ class ClaimDict(TypedDict):
     winner: DimensionDict | None
     loser: DimensionDict | None
     other_bytes: int | None
+    operation: int | None
+    parts: int
 
 
 class CollectiveDict(TypedDict):
@@ -336,7 +338,7 @@ class CompareDict(TypedDict):
 
 
 class DecisionDict(TypedDict):
-    """The dimension that one mesh axis shards, the one that does without, and what follows from it."""
+    """The dimension that one mesh axis shards, another one that does without, and what follows from it."""
 
     name: str
     kind: DecisionKindText
@@ -349,7 +351,9 @@ class DecisionDict(TypedDict):
     collectives: list[str]
     operations: list[str]
     source: int | None
+    is_summed: bool
     wire_bytes: int | None
+    bound: BoundText
     exposed_us: float | None
     other_bytes: int | None
     is_lost: bool
@@ -894,6 +898,7 @@ class PlaceDict(TypedDict):
     operation: str | None
     shape: list[int]
     sharding: list[list[str]]
+    spec: str
 
 
 class PriceDict(TypedDict):

@@ -11,7 +11,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.analysis.provenance import CAPTURED_SOURCES
-from hloscope.analysis.repeated import find_repeated_work
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
 from hloscope.base.errors import HloscopeError, TraceError
@@ -91,6 +90,7 @@ def _try_cures(
     function: Function, found: Analysis, program: Capture, pending: PendingCompile, seconds: float
 ) -> Analysis:
     """An analysis whose costliest lost decision has been tried the other way round, or that says what is in the way."""
+    from hloscope.compile.cache import is_same_program
     from hloscope.compile.compiling import prepare_compile
     from hloscope.compile.functions import with_function
     from hloscope.compile.lowering import lower
@@ -99,7 +99,8 @@ def _try_cures(
 
     def tried(itself: Callable[..., Any], known: TargetFacts) -> Analysis:
         lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
-        if prepare_compile(lowered).asked != pending.asked:
+        again = prepare_compile(lowered).asked
+        if again is None or pending.asked is None or not is_same_program(again, pending.asked):
             raise TraceError("the program is another one when it is traced again")
         subject = SearchSubject(
             function=itself,
@@ -165,7 +166,6 @@ def analyze_capture(
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
-    found = replace(found, repeated=find_repeated_work(found, program))
     found = add_reasons(found, module, program)
     found = _add_compiler_facts(found, module, program)
     judged_on = remove_guessed_times(found)
@@ -180,9 +180,10 @@ def add_reasons(found: Analysis, module: HloModule, program: Capture) -> Analysi
     """Adds the reasons for collectives, where known, to the analysis of a compiled program."""
     if program.is_text and program.compiled.shardy is None:
         return explain_from_text(found)
-    from hloscope.why.stage import explain_analysis  # text alone does not need it
+    from hloscope.analysis.repeated import find_repeated_work  # text alone needs neither
+    from hloscope.why.stage import explain_analysis
 
-    return explain_analysis(found, module, program)
+    return explain_analysis(replace(found, repeated=find_repeated_work(found, program)), module, program)
 
 
 def _choose_rules(program: Capture, judging: RuleSelection) -> RuleSelection:

@@ -133,6 +133,14 @@ def make_cached_compile(
     return CachedCompile(store=store, target=target, key=key, places=places)
 
 
+def is_same_program(one: CompileRequest, other: CompileRequest) -> bool:
+    """Returns whether two requests are for the same program, wherever its lines are in the source."""
+    from hloscope.compile.jax_private import read_module_bytecode
+
+    modules = (read_module_bytecode(each.module).operation.get_asm() for each in (one, other))
+    return len(set(modules)) == 1 and _list_settings(one) == _list_settings(other)
+
+
 def _list_settings(program: CompileRequest) -> tuple[str, ...]:
     """All but the module that decides what a version of the compiler makes of a program."""
     return (

@@ -81,14 +81,24 @@ class _UserExpression:
         return _strip("".join(self._list_lines()))
 
     def write_call(self, before: str, after: str) -> str:
-        """The same lines with text before and after the expression."""
+        """The same lines with text before and after the expression.
+
+        Raises:
+            DoesNotApplyError: They are not Python then, as with quotes within those of an f-string before Python 3.12.
+        """
         lines = [line.encode() for line in self._list_lines()]
         text = b"".join(lines)
         begin, end = self.node.col_offset, len(text) - len(lines[-1]) + _find_span(self.node).end_column
         head, own, tail = text[:begin], text[begin:end].decode(), text[end:]
         if isinstance(self.node, ast.AugAssign):
             head, own = head + f"{ast.unparse(self.node.target)} = ".encode(), ast.unparse(_spell_out(self.node))
-        return _strip(f"{head.decode()}{before}{own}{after}{tail.decode()}")
+        written, span = f"{head.decode()}{before}{own}{after}{tail.decode()}", _find_span(self.node)
+        try:
+            ast.parse("".join((*self.lines[: span.line - 1], written, *self.lines[span.end_line :])))
+        except SyntaxError:
+            place = f"{format_path(self.file)}:{span.line}"
+            raise _make_no_line_error(f"the expression at {place} cannot be written as a call where it is") from None
+        return _strip(written)
 
     def _list_lines(self) -> tuple[str, ...]:
         span = _find_span(self.node)

@@ -9,7 +9,6 @@ from typing import Annotated
 from hloscope.base.documents import Table
 from hloscope.base.results import Brief
 from hloscope.base.units import format_bytes, pluralize
-from hloscope.model.capture import render_spec
 from hloscope.model.reason import AskedBy, Axes, Dimension, Frame, Stack
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Bound
@@ -40,6 +39,7 @@ class Place(Brief):
         operation: JAX's name of that operation; None if it has none.
         shape: The shape of the whole value.
         sharding: The sharding that it would have if the other dimension had the axis: axes by dimension.
+        spec: The same as the user writes it: `P('data', None, None)`.
     """
 
     array: str
@@ -47,11 +47,7 @@ class Place(Brief):
     operation: str | None
     shape: tuple[int, ...]
     sharding: tuple[Axes, ...]
-
-    @property
-    def spec(self) -> str:
-        """That sharding as the user writes it: `P('data', None, None)`."""
-        return render_spec(self.sharding) or "P()"
+    spec: str
 
 
 _Place = Annotated[Place, Table("places", "Values where decisions fell.")]

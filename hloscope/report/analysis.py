@@ -28,7 +28,6 @@ from hloscope.report.collectives import (
     render_dearest,
     render_groups,
 )
-from hloscope.report.decisions import render_decisions
 from hloscope.report.finding_lines import render_findings
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, fold_all, hang, render_table, section
 from hloscope.report.words import (
@@ -68,9 +67,10 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
         lines = render_time(analysis.time, inner, waiting, brief=by is not None)
         yield from section("Predicted time of one step", lines, inner)
     if analysis.decisions:
-        yield from section(
-            "Decisions, those of most exposed time first", list(render_decisions(analysis, inner)), inner
-        )
+        from hloscope.report.decisions import render_decisions
+
+        decisions = list(render_decisions(analysis, inner))
+        yield from section("Decisions, those of most exposed time first", decisions, inner) if decisions else ()
     if by is not None:
         title = "What costs most" if analysis.time is None else "What costs most, with its share of the step"
         yield from section(title, render_dearest(analysis, inner), inner)

@@ -353,7 +353,7 @@ class Claims:
         return {mapping[number][0] for number in find_cut_dimensions(known_sharding(value), (axis,)) if mapping[number]}
 
     def _find_having(self, op: ShardyOp, axis: str, skip: int | None) -> set[int]:
-        """The factors that an axis shards in the operands and results of an operation, but for one operand."""
+        """The factors that an axis shards in the operands and results of an operation, without one operand."""
         assert op.rule is not None
         found: set[int] = set()
         for index, (value, mapping) in enumerate(self._sides(op)):
@@ -465,7 +465,12 @@ class Claims:
         operation = (op.op_name or "").rpartition("/")[2].rstrip(":") or None
         name = find_assigned_name(self._graph, value) or f"result of {operation or op.kind}"
         return Place(
-            array=name, source=to_frames(op.source), operation=operation, shape=value.shape, sharding=tuple(kept)
+            array=name,
+            source=to_frames(op.source),
+            operation=operation,
+            shape=value.shape,
+            sharding=tuple(kept),
+            spec=render_spec(tuple(kept)) or "P()",
         )
 
     # The cost of the other way round.
