@@ -2,8 +2,9 @@
 
 `nox -s quick` runs what needs no compiler and starts no process, in about a minute; `nox -s long` what takes long:
 processes that die and hang, random programs, and the whole suite on the other Python. `nox -s stages` compares what
-libtpu schedules with what it compiles: for a new libtpu. `nox -s docs` builds the documentation; `nox -s wheel` builds
-the package, and installs and runs it on every supported Python.
+libtpu schedules with what it compiles: for a new libtpu. `nox -s decisions` judges hloscope against programs whose lost
+decisions are known. `nox -s docs` builds the documentation; `nox -s wheel` builds the package, and installs and runs it
+on every supported Python.
 """
 
 import sys
@@ -71,6 +72,13 @@ def stages(session: nox.Session) -> None:
     session.install("-e", ".[test]")
     devices = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "64", "HLOSCOPE_CACHE": "0"}
     session.run("python", "tests/compile/two_stages.py", *session.posargs, env=devices)
+
+
+@nox.session(python=sys.executable)
+def decisions(session: nox.Session) -> None:
+    """Judges the decisions of programs with known cures: half an hour. `-- language:tied` judges one."""
+    session.install("-e", ".[test]")
+    session.run("python", "tests/decisions/run.py", *session.posargs)
 
 
 @nox.session(python=OTHERS)

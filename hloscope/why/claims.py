@@ -30,7 +30,7 @@ from hloscope.why.reshards import find_assigned_name, hlo_type, known_sharding
 from hloscope.why.shardy_graph import MOVE_KINDS, DimensionClass, Dimensions, ShardyGraph, is_written, to_frames
 
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
-_MOST_PLACES = 3
+_MOST_PLACES = 4
 _HOLDERS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"})
 """Operations whose results come from the operations in them, at which a decision fell first."""
 _OWN = ("self", None)
@@ -311,6 +311,13 @@ class Claims:
             found.append(self._make_claim(op, axis, winners, losers, moves=bool(moved)))
         return tuple(found)
 
+    def find_whole(self, op: ShardyOp | None, number: int | None, axes: Axes) -> tuple[Claim, ...]:
+        """The classes that lose axes at an operation without a rule, which makes its operands whole."""
+        if op is None or op.rule is not None or number is None:
+            return ()
+        value = self._graph.unmoved(self._graph.value(op.operands[number]))
+        return self.find_moved(value, known_sharding(value), ((),) * len(value.shape), axes)
+
     def _make_claim(
         self, op: ShardyOp, axis: str, winners: Iterable[int], losers: Iterable[int], *, moves: bool
     ) -> Claim:
@@ -377,22 +384,38 @@ class Claims:
         for won in self._described[winner]:
             for lost in self._described[loser]:
                 for place in self._find_places_of(axis, won, lost):
-                    found.setdefault((place.source[:1], place.sharding), place)
+                    found.setdefault((place.source[:1], place.operation, place.sharding), place)
         return tuple(found.values())[:_MOST_PLACES]
 
     def _find_places_of(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
         met = list(self._find_meetings(axis, won, lost))
         parted = [(op, value) for op, value in met if self._holds(self._list_operands(op), lost, axis)]
+        entering = [pair for op, value in parted for pair in self._find_entering(op, value)]
+        entering = [(op, value) for op, value in entering if self._holds(self._list_operands(op), lost, axis)]
         inner = [(op, value) for op, value in parted if op.kind not in _HOLDERS]
-        for op, value in ((inner and parted) or met)[: _MOST_PLACES * _MOST_PLACES]:
+        chosen = (*entering, *parted) if inner or entering else met
+        for op, value in chosen[: _MOST_PLACES * _MOST_PLACES]:
             yield self._make_place(op, value, axis, lost)
+
+    def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:
+        """The value that a loop begins with where it ends with another one, and the operation that makes it."""
+        if op.kind != "stablehlo.while":
+            return
+        first = self._graph.unmoved(self._graph.value(op.operands[op.results.index(value.index)]))
+        maker = self._graph.op(first)
+        if maker is not None and maker.source and maker.kind not in MOVE_KINDS:
+            yield maker, first
 
     def _find_meetings(
         self, axis: str, won: DimensionClass, lost: DimensionClass
     ) -> Iterator[tuple[ShardyOp, ShardyValue]]:
-        """The values of two classes of which the first has an axis, with their operations, holders of others last."""
+        """The values of two classes of which the first has an axis, with their operations, holders of others last.
+
+        Copies of one number, such as the zeros in which a loop collects its results, are no place for a constraint.
+        """
         for op in sorted(self._graph.module.ops, key=lambda op: op.kind in _HOLDERS):
-            if not op.source or op.kind in MOVE_KINDS:
+            is_filled = not any(self._graph.value(index).shape for index in op.operands)
+            if not op.source or op.kind in MOVE_KINDS or is_filled:
                 continue
             for value in map(self._graph.value, op.results):
                 if self._holds((value.index,), won, axis) and lost in self._reach(self._dimensions.of(value.index)):

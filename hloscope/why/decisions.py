@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from hloscope.analysis.provenance import find_users_frame
 from hloscope.base.results import group_by
-from hloscope.base.units import sum_known
 from hloscope.model import Collective, StepTime, bytes_bound
 from hloscope.model.decision import Decision, DecisionKind
 from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
@@ -171,15 +170,20 @@ def _sum_known(amounts: Iterable[float | None]) -> float | None:
 
 
 def _sum_other_bytes(shares: Iterable[_Share]) -> int | None:
-    """Bytes per step if the loser had the axis, each operation once; None if an operation does not have it."""
-    known: dict[object, int | None] = {}
+    """Bytes per step if the loser had the axis, each operation once; None if no operation has it.
+
+    An operation that does not have it, beside others that do, is expected to send as much as it does.
+    """
+    known: dict[object, int] = {}
+    same = 0.0
     for share in shares:
         for claim in share.claims:
+            if claim.other_bytes is None:
+                same += (share.of(share.collective.wire_bytes_per_step) or 0.0) / len(share.claims)
+                continue
             key = claim.operation if claim.operation is not None else object()
-            amount = None if claim.other_bytes is None else claim.other_bytes * share.collective.executions
-            before = known.get(key, 0)
-            known[key] = None if amount is None or before is None else max(before, amount)
-    return sum_known(known.values())
+            known[key] = max(known.get(key, 0), claim.other_bytes * share.collective.executions)
+    return round(sum(known.values()) + same) if known else None
 
 
 def _list_operations(reasons: Iterable[Reason]) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ def explain_operand(program: UserProgram, op: ShardyOp, number: int, axes: Axes)
         held_by=program.askers.find_holders(value, axes),
         asked_by=asked,
         conflicting=letter,
-        claims=program.claims.find(op, number, axes),
+        claims=program.claims.find(op, number, axes) or program.claims.find_whole(op, number, axes),
         **_describe_loop(program, value, graph.loop(op)),
     )
 
