@@ -79,8 +79,8 @@ class Decision(Brief):
         exposed_us: The exposed time of these collectives per step, in microseconds; None if not priced.
         other_bytes: About as many bytes would be sent per step if the loser had the axis at the same operations, from
             the shapes alone; None if unknown.
-        is_lost: Whether the axis is where it costs most: the collectives that follow are a notable share of the step,
-            and send several times what they would if the loser had the axis.
+        is_lost: Whether the axis is where it costs most: the collectives that follow send several times what they would
+            if the loser had the axis, and the step waits for a notable part of that.
         trials: The program with a constraint for the loser at one of the places, as the user would write it; None if
             none was asked for.
     """

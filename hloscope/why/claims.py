@@ -393,8 +393,9 @@ class Claims:
         entering = [pair for op, value in parted for pair in self._find_entering(op, value)]
         entering = [(op, value) for op, value in entering if self._holds(self._list_operands(op), lost, axis)]
         inner = [(op, value) for op, value in parted if op.kind not in _HOLDERS]
-        chosen = (*entering, *parted) if inner or entering else met
-        for op, value in chosen[: _MOST_PLACES * _MOST_PLACES]:
+        holding = [(op, value) for op, value in parted if op.kind in _HOLDERS]
+        first = sorted((*entering, *inner), key=lambda pair: pair[0].index)
+        for op, value in (*first, *holding)[: _MOST_PLACES * _MOST_PLACES] if first else met[:_MOST_PLACES]:
             yield self._make_place(op, value, axis, lost)
 
     def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:

@@ -17,8 +17,10 @@ from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
 from hloscope.model.vocabulary import Bound
 from hloscope.why.claims import Claims
 
+LEAST_GAIN = 0.05
+"""The least share of the step for the exposed time of the bytes that would be saved."""
 LEAST_SHARE = 0.1
-"""The share of the step's bytes, or of its time, from which what a decision causes is notable."""
+"""The least share of the step's bytes, where times are unknown."""
 LOST_FACTOR = 2.0
 """The least ratio of the bytes sent to those that would be if the loser had the axis: the shapes say no better."""
 _MOST_OPERATIONS = 4
@@ -112,7 +114,7 @@ def _make_decision(key: _Key, shares: Sequence[_Share], claims: Claims | None, s
         wire_bytes is not None
         and bool(other_bytes)
         and wire_bytes > LOST_FACTOR * (other_bytes or 0)
-        and _is_notable(wire_bytes, exposed_us, step)
+        and _is_notable(wire_bytes, other_bytes or 0, exposed_us, step)
     )
     places = claims.find_places(key.axis, key.winner, key.loser) if claims is not None and is_lost else ()
     needing = [share.reason for share in shares if key.kind is DecisionKind.MADE_WHOLE]
@@ -143,10 +145,11 @@ def _find_exposed(collective: Collective) -> float | None:
     return None if collective.exposed_us is None else collective.exposed_us * collective.executions
 
 
-def _is_notable(wire_bytes: float, exposed_us: float | None, step: _Step) -> bool:
-    """Returns whether bytes or their exposed time are a notable share of the step."""
-    is_exposed = exposed_us is not None and step.us is not None and exposed_us >= LEAST_SHARE * step.us
-    return wire_bytes >= LEAST_SHARE * max(step.wire_bytes, 1) or is_exposed
+def _is_notable(wire_bytes: float, other_bytes: float, exposed_us: float | None, step: _Step) -> bool:
+    """Returns whether the exposed time of the bytes that are saved is a notable share of the step; else the bytes."""
+    if exposed_us is None or step.us is None:
+        return wire_bytes >= LEAST_SHARE * max(step.wire_bytes, 1)
+    return exposed_us * (1 - other_bytes / wire_bytes) >= LEAST_GAIN * step.us
 
 
 def _is_answered(decision: Decision, others: Iterable[Decision]) -> bool:

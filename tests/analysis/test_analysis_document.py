@@ -117,7 +117,8 @@ def test_top_level_keys_and_values(full):
         "schema", "target", "module", "slice", "mesh", "num_partitions", "stage", "digest", "collectives", "totals",
         "arguments", "outputs", "intermediates", "matmuls", "kernels", "repeated", "memory", "memory_peak", "time",
         "decisions", "rematerializations", "findings", "unmodelled", "notes", "versions", "device_groups",
-        "permute_patterns", "values", "stacks", "frames", "parts", "reasons", "tensors", "operations", "askers", "places",
+        "permute_patterns", "values", "stacks", "frames", "parts", "reasons", "tensors", "operations", "askers",
+        "places",
     ]  # fmt: skip
     assert (document["schema"], document["target"], document["module"]) == (2, "test.hlo", "test")
     assert document["mesh"] == {

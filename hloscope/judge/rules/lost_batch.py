@@ -2,7 +2,7 @@
 
 What it does: reports a decision of the propagation: at a value where two dimensions claim one mesh axis, the axis went
 to the one with which the operations that follow send more than twice the bytes that they would with the other one, and
-at least a tenth of the step's bytes or time.
+the step waits at least 5% of its time for the difference.
 
 Why it matters: everything behind that value inherits the choice, often through a loop of layers. Each device then
 works on the whole batch, and every matmul ends in a sum over the axis.
