@@ -292,10 +292,12 @@ def _find_analysis(target: Target, args: Any, options: Any, expected: _Expected)
     if isinstance(target, str | Path) and Path(target).suffix == ".json":
         refuse_beside_analysis({"args": args, **options})
         return read_report(Path(target), str(target))
-    is_early = can_be_scheduled(expected.contract, expected.baseline, expected.fail_on)
-    wanted = CompileStage.SCHEDULED if is_early else CompileStage.COMPILED
-    is_enough = partial(is_scheduled_enough, contract=expected.contract, baseline=expected.baseline)
-    return find_analysis(make_program_request(target, args, options, wanted=wanted, is_enough=is_enough)).found
+    request = make_program_request(target, args, options)
+    is_compiled = request.is_text or request.is_folder
+    if not is_compiled and can_be_scheduled(expected.contract, expected.baseline, expected.fail_on):
+        is_enough = partial(is_scheduled_enough, contract=expected.contract, baseline=expected.baseline)
+        request = replace(request, wanted=CompileStage.SCHEDULED, is_enough=is_enough)
+    return find_analysis(request).found
 
 
 def check_project(
