@@ -215,7 +215,7 @@ def _make_side(target: Any, written: TargetConfig, facts: Mapping[str, Any], wan
             raise TargetError(f"{target} is not a report, a baseline or an HLO file", fix=f"write '{target}:FUNCTION'")
         return side
     stage = CompileStage.COMPILED if is_compiled(target) else wanted
-    found = target if isinstance(target, Analysis) else analyze(target, stage=stage, **facts)
+    found = target if isinstance(target, Analysis) else analyze(target, stage=stage, trials=False, **facts)
     return Side.of(found.target, found)
 
 

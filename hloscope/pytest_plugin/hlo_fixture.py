@@ -112,11 +112,11 @@ class Hlo:
 
         if isinstance(target, Path) or Request(target=check_target(target)).is_text:
             of_text = {name: value for name, value in self._find_settings({}).items() if OPTIONS_BY_NAME[name].of_text}
-            return analyze(target, args, **{**of_text, **options})
+            return analyze(target, args, **{"trials": False, **of_text, **options})
         settings = self._find_settings(options)
         limit_s = choose_time_limit(make_facts(timeout_s=settings.get("timeout_s")).timeout_s)
         with limit_time(limit_s, f"analyzing {find_target_name(target)}"):
-            return analyze(target, args, **settings)
+            return analyze(target, args, **{"trials": False, **settings})
 
     def _find_settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""
