@@ -62,6 +62,7 @@ _PARTS_USED = {
         "jax._src.source_info_util": "raw_frame_to_frame",
         "jaxlib.mlir.passmanager": "PassManager.parse",
         "jaxlib.mlir.dialects.sdy": "TensorShardingAttr",
+        "jaxlib.mlir.dialects.stablehlo": "ComparisonDirectionAttr ConvDimensionNumbers",
     },
     PROTOS: {"jaxlib": "_hlo.HloModule.from_serialized_hlo_module_proto _hlo.hlo_module_from_text"},
     KERNELS: {"jaxlib.mlir._mlir_libs._tpu_ext": "register_dialect"},

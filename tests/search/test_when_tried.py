@@ -17,7 +17,7 @@ from hloscope.why.explanation import Explanation
 def subject(slice_name="v5e:2x4", compile_s=0.5, time=1.0):
     return SimpleNamespace(
         captured=SimpleNamespace(compiled=SimpleNamespace(seconds=compile_s)),
-        analysis=SimpleNamespace(time=time),
+        analysis=SimpleNamespace(time=time, find_decisions=lambda _: iter(())),
         lowered=SimpleNamespace(slice=parse_slice(slice_name), strategy=object()),
         store=None,
         kept=None,
@@ -50,7 +50,15 @@ def tried(monkeypatch):
 
 
 EXPLANATION = Explanation(
-    collective=None, number=1, copies=1, place=None, excerpt=None, unread=False, steps=(), equations=(), advice=()
+    collective=SimpleNamespace(name="all-gather"),
+    number=1,
+    copies=1,
+    place=None,
+    excerpt=None,
+    unread=False,
+    steps=(),
+    equations=(),
+    advice=(),
 )
 
 
