@@ -94,7 +94,9 @@ class _UserExpression:
             head, own = head + f"{ast.unparse(self.node.target)} = ".encode(), ast.unparse(_spell_out(self.node))
         written, span = f"{head.decode()}{before}{own}{after}{tail.decode()}", _find_span(self.node)
         try:
-            ast.parse("".join((*self.lines[: span.line - 1], written, *self.lines[span.end_line :])))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ast.parse("".join((*self.lines[: span.line - 1], written, *self.lines[span.end_line :])))
         except SyntaxError:
             place = f"{format_path(self.file)}:{span.line}"
             raise _make_no_line_error(f"the expression at {place} cannot be written as a call where it is") from None

@@ -10,8 +10,7 @@ works on the whole batch, and every matmul ends in a sum over the axis.
 Example: an embedding lookup `emb[tokens]` with `tokens` sharded over `data` by its batch and `emb` over `data` by its
 features, as FSDP does: the result can have only one of them.
 
-Use instead: `jax.lax.with_sharding_constraint` on that value, with the axis on the batch. `hloscope explain` compiles
-the program with it.
+Use instead: `jax.lax.with_sharding_constraint` on that value, with the axis on the batch.
 """
 
 from __future__ import annotations
