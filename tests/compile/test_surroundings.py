@@ -128,7 +128,7 @@ def test_what_can_be_registered_once_says_so(says, tmp_path, root):
     command = [sys.executable, "-m", "hloscope", "analyze", "registering.py:own_mesh"]
     done = subprocess.run(command, check=False, **options)
     assert done.returncode == 2
-    assert re.search(r"registering\.py .*\(--slice, --mesh\)", done.stderr, re.S)
+    assert re.search(r"registering\.py.*\(--slice, --mesh\)", done.stderr, re.S)
     says(re.search(r"this process.*", done.stderr)[0])  # what stands before it is JAX's
     assert subprocess.run([*command, "--slice", "v5e:4x8"], check=False, **options).returncode == 0
     script = "import hloscope, registering as r\nhloscope.analyze('registering.py:own_mesh', slice='v5e:4x8')\n"
