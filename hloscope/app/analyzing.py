@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.analysis.provenance import CAPTURED_SOURCES
@@ -93,17 +94,17 @@ def _try_cures(
     from hloscope.compile.cache import is_same_program
     from hloscope.compile.compiling import prepare_compile
     from hloscope.compile.functions import with_function
-    from hloscope.compile.lowering import lower, lower_changed
+    from hloscope.compile.lowering import lower
     from hloscope.search.cures import add_trials, try_cures
     from hloscope.search.trial_cache import SearchSubject
 
+    until = monotonic() + seconds
+
     def tried(itself: Callable[..., Any], known: TargetFacts) -> Analysis:
         lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
-        control = lower_changed(itself, lowered, None, store=function.store)  # traced as with a constraint, but without
-        for again in (lowered, control):
-            asked = prepare_compile(again).asked
-            if asked is None or pending.asked is None or not is_same_program(asked, pending.asked):
-                raise TraceError("the program is another one when it is traced again")
+        again = prepare_compile(lowered).asked
+        if again is None or pending.asked is None or not is_same_program(again, pending.asked):
+            raise TraceError("the program is another one when it is traced again")
         subject = SearchSubject(
             function=itself,
             lowered=lowered,
@@ -113,13 +114,13 @@ def _try_cures(
             kept=pending.kept,
             stage=function.stage,
         )
-        return try_cures(subject, seconds, confirms=function.wanted is CompileStage.COMPILED)
+        return try_cures(subject, until - monotonic(), confirms=function.wanted is CompileStage.COMPILED)
 
     try:
         return with_function(function, tried)
     except HloscopeError as error:  # of a second trace alone
         worst = next(decision for decision in found.decisions if decision.is_lost)
-        return add_trials(found, {worst.name: Trials(not_tried=error.what)})
+        return add_trials(found, {worst.summary: Trials(not_tried=error.what)})
 
 
 def make_search_subject(

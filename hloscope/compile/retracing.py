@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from textwrap import shorten
 from types import CodeType, FunctionType
@@ -344,6 +344,8 @@ def _find_expression(original: Lowered, constraint: WrittenConstraint) -> _UserE
     if jaxpr is None:
         raise _make_no_line_error("the operations of the program's trace are unknown")
     spans = set(_find_spans(open_jaxpr(jaxpr), constraint))
+    if not spans and constraint.shape is not None:  # lowering gives some operations another name, or makes them
+        spans = set(_find_spans(open_jaxpr(jaxpr), replace(constraint, primitive=None)))
     if not spans:
         place = f"{format_path(constraint.file)}:{constraint.line}"
         raise _make_no_line_error(f"no such operation of the program was traced at {place}")

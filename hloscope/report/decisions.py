@@ -73,14 +73,11 @@ def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
     winner, loser = decision.winner, decision.loser
     if not decision.is_lost or winner is None or loser is None:
         if winner is not None and decision.held_by:
-            yield "", f"{winner.name} by {_name_askers(decision.held_by)}"
+            yield "", f"requested by {_name_askers(decision.held_by)}"
         return
-    claims = f"{loser.name} by {_name_askers(decision.lost_by)}, or {winner.name} by {_name_askers(decision.held_by)}"
-    if decision.places:
-        place = decision.places[0]
-        yield "", f"`{place.array}` at {short_source(place.source)} can have one over {decision.axis}: {claims}"
-    else:
-        yield "", f"over {decision.axis}: {claims}"
+    claims = f"{loser.name}{_format_request(decision.lost_by)}, or {winner.name}{_format_request(decision.held_by)}"
+    array = "".join(f" of `{place.array}` ({short_source(place.source)})" for place in decision.places[:1])
+    yield "", f"{decision.axis} can shard only one dimension{array}: {claims}"
     yield from _list_trials(decision)
 
 
@@ -94,13 +91,21 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
             yield label, words
         yield "then", describe_gain(best.before or trials.before, best)
         return
-    other = "" if decision.other_bytes is None else f"; by the shapes, about {format_bytes(decision.other_bytes)} then"
-    if trials is None:
-        spec = f"a constraint {decision.places[0].spec} there" if decision.places else "a constraint for it"
-        yield "not tried", f"{spec}{other}"
-        return
+    if trials is None and decision.places:
+        yield "not tried", f"a constraint to {decision.places[0].spec} there{_format_other_bytes(decision)}"
     for label, words in describe_trials(trials):
         yield label, words
+
+
+def _format_other_bytes(decision: Decision) -> str:
+    """The bytes that would be sent the other way round."""
+    if decision.other_bytes is None:
+        return ""
+    return f"; judging by shapes alone, about {format_bytes(decision.other_bytes)} would be sent then"
+
+
+def _format_request(askers: Sequence[AskedBy]) -> str:
+    return f" as requested by {_name_askers(askers)}" if askers else ""
 
 
 def _sum_bytes(amounts: Iterable[int | None]) -> str:
@@ -112,9 +117,7 @@ def _sum_bytes(amounts: Iterable[int | None]) -> str:
 
 def _name_askers(askers: Sequence[AskedBy]) -> str:
     """`p['emb'] and 17 others`: who put an axis on a dimension."""
-    names = list(dict.fromkeys(filter(None, (_name_asker(asker) for asker in askers))))
-    if not names:
-        return "propagation"
+    names = list(dict.fromkeys(filter(None, (_name_asker(asker) for asker in askers)))) or ["an unknown line"]
     more = len(names) - _MOST_NAMES
     shown = names if more <= 1 else [*names[:_MOST_NAMES], f"{more} others"]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -8,10 +8,11 @@ from time import monotonic
 
 from hloscope.analysis.provenance import find_users_frame, short_source
 from hloscope.base.errors import HloscopeError, TimeLimitError
-from hloscope.compile.compiling import start_compile
-from hloscope.compile.lowering import Lowered
+from hloscope.compile.cache import is_same_program
+from hloscope.compile.compiling import prepare_compile
+from hloscope.compile.lowering import Lowered, lower_changed
 from hloscope.compile.retracing import RewrittenProgram, lower_with_constraint
-from hloscope.compile.sharding_change import DoesNotApplyError, WrittenConstraint
+from hloscope.compile.sharding_change import WrittenConstraint
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
 from hloscope.model.decision import Decision, Place
@@ -21,14 +22,13 @@ from hloscope.search.trial_cache import SearchSubject
 from hloscope.search.trials import (
     DOES_NOT_FIT,
     compute_gain,
+    confirm_best,
     is_worthwhile,
     price_as_written,
-    price_figures,
-    price_in_full,
+    price_changed,
 )
 
-_PRIMITIVES = {"while": "scan"}
-"""JAX's primitive for the names of operations that lowering gives another one."""
+_Tried = tuple[Lowered, Trial]
 _MOST_OPENED = 2
 _RULE = "lost-batch"
 _ENOUGH = 0.02
@@ -48,13 +48,13 @@ def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) 
     for decision in found.decisions:
         left = until - monotonic()
         if decision.is_lost and left > 0 and not any(trials.helping for trials in tried.values()):
-            tried[decision.name] = try_decision(subject, decision, left, confirms=confirms)
+            tried[decision.summary] = try_decision(subject, decision, left, confirms=confirms)
     return add_trials(found, tried)
 
 
 def add_trials(found: Analysis, tried: Mapping[str, Trials]) -> Analysis:
-    """An analysis with the trials of its decisions, by name; what rules advise about these is what was found."""
-    decisions = tuple(replace(each, trials=tried.get(each.name, each.trials)) for each in found.decisions)
+    """An analysis with the trials of its decisions, by their summaries; rules then advise what was found by trying."""
+    decisions = tuple(replace(each, trials=tried.get(each.summary, each.trials)) for each in found.decisions)
     advice = {each.summary: _advise(each.trials) for each in decisions if each.trials is not None}
     findings = tuple(
         replace(finding, fix=fix)
@@ -84,25 +84,32 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
     before = price_as_written(subject)
     if before.step_us is None:
         return Trials(before=before, not_tried="there are no predicted times for this slice to compare")
-    done, stopped = _try_places(subject, decision.places, before, begun + seconds)
-    in_order = sorted(done, key=lambda pair: (not pair[1].helps, -(compute_gain_of(before, pair[1]) or 0.0)))
-    if confirms and before.stage is CompileStage.SCHEDULED and in_order and in_order[0][1].helps:
+    if not _is_traced_alike(subject):
+        return Trials(before=before, not_tried="the program is another one when it is traced again")
+    done, problems, stopped = _try_places(subject, decision.places, before, begun + seconds)
+    done.sort(key=lambda pair: (not pair[1].helps, -(compute_gain_of(before, pair[1]) or 0.0)))
+    if confirms and before.stage is CompileStage.SCHEDULED and any(trial.helps for _, trial in done):
         subject.stage("compiling the program with the constraint to machine code")
-        in_order[0] = _confirm(subject, in_order[0], begun + seconds)
-    trials = tuple(trial for _, trial in in_order)
-    refused = next((trial.problem for trial in trials if trial.problem is not None), None)
-    compiled = tuple(trial for trial in trials if trial.after is not None)
+        done = confirm_best(subject, done, begun + seconds, lambda lowered: lowered)
+    problems += [trial.problem for _, trial in done if trial.problem is not None]
+    compiled = tuple(trial for _, trial in done if trial.after is not None)
+    helps = any(trial.helps for trial in compiled)
     return Trials(
         before=before,
         trials=compiled,
-        candidates=len(trials),
-        not_tried=None if compiled or stopped else refused,
-        verdict=""
-        if not compiled or any(trial.helps for trial in compiled)
-        else _describe_verdict(before, compiled[0]),
+        candidates=len(done) + len(problems),
+        not_tried=None if compiled or stopped or not problems else problems[0],
+        verdict="" if helps or not compiled else _describe_verdict(before, compiled[0]),
         stopped=stopped,
         seconds=monotonic() - begun,
     )
+
+
+def _is_traced_alike(subject: SearchSubject) -> bool:
+    """Returns whether a program is the same when it is traced again, as it is for a trial; one may count its calls."""
+    control = lower_changed(subject.function, subject.lowered, None, store=subject.store)
+    first, again = (prepare_compile(program).asked for program in (subject.lowered, control))
+    return first is not None and again is not None and is_same_program(first, again)
 
 
 def _describe_verdict(before: Figures, best: Trial) -> str:
@@ -115,8 +122,8 @@ def _describe_verdict(before: Figures, best: Trial) -> str:
     if gain is None:
         return "leave it: the step with a constraint there is unknown"
     if gain <= 0:
-        return f"leave it: turning it costs more, {steps}"
-    return f"leave it: turning it gains less than the model can resolve, or rests on what is unknown, {steps}"
+        return f"leave it: the step takes no less with the constraint, {steps}"
+    return f"leave it: what the constraint gains is less than the model can resolve, or rests on unknown costs, {steps}"
 
 
 def compute_gain_of(before: Figures, trial: Trial) -> float | None:
@@ -126,24 +133,29 @@ def compute_gain_of(before: Figures, trial: Trial) -> float | None:
 
 def _try_places(
     subject: SearchSubject, places: Sequence[Place], before: Figures, until: float
-) -> tuple[list[tuple[Lowered | None, Trial]], bool]:
-    """The trials at each place until one helps, and whether time ran out."""
-    done: list[tuple[Lowered | None, Trial]] = []
+) -> tuple[list[_Tried], list[str], bool]:
+    """The trials at each place until one helps, what was in the way of others, and whether time ran out."""
+    done: list[_Tried] = []
+    problems: list[str] = []
     for place in places:
+        here: Trial | None = None
         for leaves_open in (False, True):
             if until <= monotonic():
-                return done, True
+                return done, problems, True
             subject.stage(f"trying a constraint at {short_source(place.source)}")
             try:
-                found = _try_constraint(subject, place, before, until, leaves_open=leaves_open)
+                lowered, trial = _try_constraint(subject, place, before, until, leaves_open=leaves_open)
             except TimeLimitError:
-                return done, True
-            if leaves_open and done and not _is_much_better(before, found[1], done[-1][1]):
+                return done, problems, True
+            except HloscopeError as error:
+                problems.append(": ".join(filter(None, (error.what, error.why))))
                 continue
-            done.append(found)
-        if any(trial.helps for _, trial in done):
+            if here is None or _is_much_better(before, trial, here):
+                done.append((lowered, trial))
+            here = here or trial
+        if here is not None and any(trial.helps for _, trial in done):
             break
-    return done, False
+    return done, problems, False
 
 
 def _is_much_better(before: Figures, trial: Trial, than: Trial) -> bool:
@@ -154,57 +166,35 @@ def _is_much_better(before: Figures, trial: Trial, than: Trial) -> bool:
 
 def _try_constraint(
     subject: SearchSubject, place: Place, before: Figures, until: float, *, leaves_open: bool
-) -> tuple[Lowered | None, Trial]:
+) -> _Tried:
     """The program with a constraint at a place, and its cost.
 
     Raises:
         TimeLimitError: It takes too long.
+        HloscopeError: There is no line for it, or JAX or the compiler refuses the program.
     """
     frame = find_users_frame(place.source)
     if frame is None:
-        return None, Trial(change=(), after=None, problem="no line was found for the constraint")
+        raise HloscopeError("no line was found for the constraint")
     constraint = WrittenConstraint(
         file=frame.file,
         line=frame.line,
         column=frame.column,
         sharding=place.sharding,
         leaves_open=leaves_open,
-        primitive=_PRIMITIVES.get(place.operation, place.operation) if place.operation is not None else None,
+        primitive=place.operation,
         shape=place.shape,
     )
-    try:
-        rewritten = _lower(subject, constraint)
-    except HloscopeError as error:
-        return None, Trial(change=(), after=None, problem=": ".join(filter(None, (error.what, error.why))))
-    trial = Trial(change=tuple(_describe_line(place, rewritten)), after=None)
-    limited = replace(
-        rewritten.lowered, facts=replace(rewritten.lowered.facts, timeout_s=max(until - monotonic(), 1.0))
-    )
-    try:
-        captured = start_compile(limited, store=subject.store, wanted=before.stage).capture()
-        after = price_figures(captured, limited.name, before.stage)
-    except TimeLimitError:
-        raise
-    except HloscopeError as error:
-        return rewritten.lowered, replace(trial, problem=error.what)
+    rewritten = lower_with_constraint(subject.function, subject.lowered, constraint, store=subject.store)
+    captured, after = price_changed(subject, rewritten.lowered, before, until - monotonic())
     opened = _list_changed_outputs(subject, captured)
-    helps = is_worthwhile(before, after)
-    return rewritten.lowered, replace(
-        trial, after=after, helps=helps, frees_output=bool(opened), opened=opened[:_MOST_OPENED]
+    return rewritten.lowered, Trial(
+        change=tuple(_describe_line(place, rewritten)),
+        after=after,
+        helps=is_worthwhile(before, after),
+        frees_output=bool(opened),
+        opened=opened[:_MOST_OPENED],
     )
-
-
-def _lower(subject: SearchSubject, constraint: WrittenConstraint) -> RewrittenProgram:
-    """The program with a constraint; an operation that only lowering makes is found by its shape.
-
-    Raises:
-        HloscopeError: As for `lower_with_constraint`.
-    """
-    try:
-        return lower_with_constraint(subject.function, subject.lowered, constraint, store=subject.store)
-    except DoesNotApplyError:
-        any_operation = replace(constraint, primitive=None)
-        return lower_with_constraint(subject.function, subject.lowered, any_operation, store=subject.store)
 
 
 def _list_changed_outputs(subject: SearchSubject, after: Capture) -> tuple[str, ...]:
@@ -219,23 +209,8 @@ def _describe_line(place: Place, rewritten: RewrittenProgram) -> Iterator[str]:
     yield f"at {short_source(place.source)}"
     needs = [f"{line} in that file" for line in rewritten.imports]
     needs += ["a current mesh, as under jax.set_mesh"] * rewritten.needs_mesh
-    others = [shape for shape in rewritten.shapes if shape != place.shape]
-    needs += [f"the same constraint on values of shape {list(shape)}, which this line makes too" for shape in others]
     if needs:
-        yield f"with {' and '.join(needs)}"
-
-
-def _confirm(subject: SearchSubject, best: tuple[Lowered | None, Trial], until: float) -> tuple[Lowered | None, Trial]:
-    """The best trial, compiled to the end beside the program as written, if there is time for that."""
-    program, trial = best
-    if program is None or until <= monotonic():
-        return best
-    try:
-        own, after = price_in_full(subject, [subject.lowered, program], until)
-    except TimeLimitError:
-        return best
-    if isinstance(own, str):
-        return best
-    if isinstance(after, str):
-        return program, replace(trial, after=None, helps=False, problem=after)
-    return program, replace(trial, before=own, after=after, helps=is_worthwhile(own, after))
+        yield f"needs {' and '.join(needs)}"
+    others = [str(list(shape)) for shape in rewritten.shapes if shape != place.shape]
+    if others:
+        yield f"also constrains what the line makes of shape {' and '.join(others)}"

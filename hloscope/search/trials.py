@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
+from typing import TypeVar
 
 from hloscope.base.errors import HloscopeError, TimeLimitError
 from hloscope.base.units import format_share, pluralize
@@ -22,6 +23,8 @@ from hloscope.model.trial import Figures, Trial, Trials, is_tie
 from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.search.ranking import RankedChange, find_candidates, rank_changes
 from hloscope.search.trial_cache import SearchSubject, TrialCache, TrialLimits
+
+T = TypeVar("T")
 
 # ---- the cost of a step, and whether one program is certainly better than another
 
@@ -216,7 +219,12 @@ def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits
     in_order = _sort_best_first(done)
     if before.stage is CompileStage.SCHEDULED:
         subject.stage("compiling the best change to machine code")
-        in_order = _confirm_best(subject, in_order, begun + limits.seconds)
+        in_order = confirm_best(
+            subject,
+            in_order,
+            begun + limits.seconds,
+            lambda change: lower_changed(subject.function, subject.lowered, change, store=subject.store),
+        )
         stopped = stopped or any(trial.helps and trial.before is None for _, trial in in_order[:1])
     trials = _add_resharding_cost(subject, in_order, begun + limits.seconds + _MORE_S)
     return Trials(
@@ -253,21 +261,28 @@ def _try_in_order(
     return done, False
 
 
-def _confirm_best(
-    subject: SearchSubject, done: Sequence[tuple[Resharding, Trial]], until: float
-) -> list[tuple[Resharding, Trial]]:
-    """The trials of scheduled programs, of which the best is compiled to the end; one that then fails is withdrawn."""
+def confirm_best(
+    subject: SearchSubject, done: Sequence[tuple[T, Trial]], until: float, lower: Callable[[T], Lowered]
+) -> list[tuple[T, Trial]]:
+    """The trials of scheduled programs, of which the best is compiled to the end; one that then fails is withdrawn.
+
+    Args:
+        subject: The program.
+        done: The changes with their trials, those that help in order.
+        until: The deadline, on the clock of `time.monotonic`.
+        lower: Returns the program with a change.
+    """
     helping = [pair for pair in done if pair[1].helps]
     others = [pair for pair in done if not pair[1].helps]
     own: Figures | str | None = None
     while helping and until > monotonic():
         change, trial = helping[0]
-        changed = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+        changed = lower(change)
         try:
             if own is None:
-                own, after = price_in_full(subject, [subject.lowered, changed], until)
+                own, after = _price_in_full(subject, [subject.lowered, changed], until)
             else:
-                (after,) = price_in_full(subject, [changed], until)
+                (after,) = _price_in_full(subject, [changed], until)
         except TimeLimitError:
             break
         if isinstance(own, str):  # the program as written is refused, so that nothing can be compared with it
@@ -283,7 +298,7 @@ def _confirm_best(
     return [*helping, *others]
 
 
-def price_in_full(subject: SearchSubject, programs: Sequence[Lowered], until: float) -> list[Figures | str]:
+def _price_in_full(subject: SearchSubject, programs: Sequence[Lowered], until: float) -> list[Figures | str]:
     """The costs of programs, compiled side by side; for one that the compiler refuses, its reason.
 
     Raises:
@@ -378,10 +393,8 @@ def try_change(subject: SearchSubject, before: Figures, change: Resharding, seco
         program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
     except HloscopeError:
         return None
-    limited = replace(program, facts=replace(program.facts, timeout_s=seconds))
     try:
-        captured = start_compile(limited, store=subject.store, wanted=before.stage).capture()
-        after = price_figures(captured, program.name, before.stage)
+        captured, after = price_changed(subject, program, before, seconds)
     except TimeLimitError:
         raise
     except HloscopeError as error:
@@ -390,6 +403,18 @@ def try_change(subject: SearchSubject, before: Figures, change: Resharding, seco
     left = [leaf for leaf in change.results if leaf.after is None and leaf.index < len(outputs)]
     opened = tuple(f"{leaf.name} becomes {outputs[leaf.index].sharding or 'an unknown sharding'}" for leaf in left)
     return replace(trial, after=after, helps=is_worthwhile(before, after), opened=opened)
+
+
+def price_changed(subject: SearchSubject, program: Lowered, before: Figures, seconds: float) -> tuple[Capture, Figures]:
+    """Compiles a changed program to the stage of the one as written, and prices it.
+
+    Raises:
+        TimeLimitError: It took longer.
+        HloscopeError: The compiler refuses it.
+    """
+    limited = replace(program, facts=replace(program.facts, timeout_s=max(seconds, 1.0)))
+    captured = start_compile(limited, store=subject.store, wanted=before.stage).capture()
+    return captured, price_figures(captured, program.name, before.stage)
 
 
 def _sort_best_first(trials: Sequence[tuple[Resharding, Trial]]) -> list[tuple[Resharding, Trial]]:

@@ -480,8 +480,7 @@ class Claims:
         """Bytes that one device would send at an operation once if a class had the axis there that lacks it.
 
         Operands with that class are sharded by it, for which arguments are exchanged, others are gathered, and a sum
-        over it is completed by an all-reduce.
-        None if the operation does not have that class.
+        over it is completed by an all-reduce. None if the operation does not have that class, or a type is unknown.
         """
         assert op.rule is not None
         devices = self._graph.module.mesh.get(axis, 1)
@@ -494,23 +493,27 @@ class Claims:
         }
         if not here or devices < 2:
             return None
-        share, total = (devices - 1) / devices, 0.0
+        moved: list[tuple[float, ShardyValue]] = []
         for value, mapping in list(self._sides(op))[: len(op.operands)]:
             has_it = any(factor in here for dimension in mapping for factor in dimension[:1])
             if axis not in map(whole_axis, axes_in(known_sharding(value))) or self._graph.is_filled(value):
                 continue
             if not has_it:
-                total += share * self._count_bytes(value, axis)
+                moved.append((1, value))
             elif self._graph.is_of_argument(value):  # which is sharded otherwise
-                total += share * self._count_bytes(value, axis) / devices
+                moved.append((1 / devices, value))
         if here & op.rule.reduction:
-            result = self._graph.unmoved(self._graph.value(op.results[0]))
-            total += 2 * share * self._count_bytes(result, axis)
-        return round(total)
+            moved.append((2, self._graph.unmoved(self._graph.value(op.results[0]))))
+        counts = [(times, self._count_bytes(value, axis)) for times, value in moved]
+        known = [times * size for times, size in counts if size is not None]
+        return round(sum(known) * (devices - 1) / devices) if len(known) == len(counts) else None
 
-    def _count_bytes(self, value: ShardyValue, axis: str) -> float:
-        """The bytes of a value on one device, if an axis did not shard it."""
-        size = float(count_array_bytes(hlo_type(value.element_type), 8) or 32) / 8
+    def _count_bytes(self, value: ShardyValue, axis: str) -> float | None:
+        """The bytes of a value on one device, if an axis did not shard it; None if its type is unknown."""
+        eight_bytes = count_array_bytes(hlo_type(value.element_type), 8)
+        if eight_bytes is None:
+            return None
+        size = eight_bytes / 8
         for dimension, axes in zip(value.shape, known_sharding(value), strict=True):
             left = tuple(each for each in axes if whole_axis(each) != axis)
             size *= dimension / multiply_axis_sizes(left, self._graph.module.mesh)

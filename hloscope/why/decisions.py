@@ -22,7 +22,7 @@ LEAST_GAIN = 0.05
 LEAST_SHARE = 0.1
 """The least share of the step's bytes, where times are unknown."""
 LOST_FACTOR = 2.0
-"""The least ratio of the bytes sent to those that would be if the loser had the axis: the shapes say no better."""
+"""The least ratio of the bytes sent to those sent if the loser had the axis, which the shapes only estimate."""
 _MOST_OPERATIONS = 4
 
 

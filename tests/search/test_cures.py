@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hloscope
+from hloscope.compile import client, compiling
+from hloscope.search import trials
 
 pytestmark = pytest.mark.tpu_compiler
 PROGRAM = """\
@@ -50,7 +52,7 @@ def test_the_printed_line_gives_the_printed_figures(program, tmp_path):
     line = write.removeprefix("write ")
     assert place == "at lost.py:13 in loss"
     assert line == 'x = jax.lax.with_sharding_constraint(weights["emb"][tokens], P("data", None, None))'
-    assert needs == "with a current mesh, as under jax.set_mesh"
+    assert needs == "needs a current mesh, as under jax.set_mesh"
     cured = hloscope.analyze(program(line, "cured"), trials=False)
     assert not any(each.is_lost for each in cured.decisions)
     assert best.after.step_us == pytest.approx(cured.time.step_us, rel=1e-6)
@@ -68,7 +70,7 @@ def test_nothing_is_tried_unless_it_is_wanted(program, monkeypatch):
     monkeypatch.setenv("CI", "true")
     found = hloscope.analyze(target)
     assert found.decisions[0].trials is None
-    assert "not tried: a constraint P('data', None, None) there" in str(found)
+    assert "not tried: a constraint to P('data', None, None) there" in str(found)
 
 
 def test_an_explanation_names_the_decision_and_its_cure(program):
@@ -88,3 +90,16 @@ def test_a_program_that_is_another_one_when_traced_again_is_not_tried(program):
     found = hloscope.analyze(target, stage="scheduled", try_s=200)
     (decision,) = [each for each in found.decisions if each.is_lost]
     assert decision.trials.not_tried == "the program is another one when it is traced again"
+
+
+def test_a_cure_that_code_generation_refuses_is_withdrawn(program, monkeypatch):
+    def refuse(subject, programs, until):
+        figures = [trials.read_figures(subject.analysis, subject.captured), "it overflows VMEM"]
+        return figures[-len(programs) :]
+
+    monkeypatch.setattr(client.Question, "is_answered", False)
+    monkeypatch.setattr(compiling, "SOON_COMPILED_CHARS", 0)
+    monkeypatch.setattr(trials, "_price_in_full", refuse)
+    (decision,) = [each for each in hloscope.analyze(program(LOST, "lost"), try_s=200).decisions if each.is_lost]
+    assert decision.trials.helping == ()
+    assert decision.trials.not_tried == "it overflows VMEM"

@@ -45,8 +45,8 @@ class LostBatch(BuiltinRule, name="lost-batch", severity=Severity.WARNING):
                 self,
                 f"{decision.summary}, in {pluralize(len(decision.collectives), 'collective')}",
                 source=None if place is None else render_users_line(place.source),
-                cost=f"{cost}; about {format_bytes(decision.other_bytes)} the other way round, by the shapes",
-                fix=None if place is None else f"constrain `{place.array}` to {place.spec}",
+                cost=f"{cost}; about {format_bytes(decision.other_bytes)} the other way round, judging by shapes alone",
+                fix=None if place is None else f"constrain `{place.array}` to {place.spec}, which was not tried",
             )
 
 

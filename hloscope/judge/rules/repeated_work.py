@@ -19,6 +19,7 @@ from hloscope.analysis.provenance import render_users_line
 from hloscope.base.units import format_digits, pluralize
 from hloscope.judge.rule import BuiltinRule, Facts, finding_of
 from hloscope.model.finding import Finding, Severity
+from hloscope.model.vocabulary import Bound
 
 
 class RepeatedMatmuls(BuiltinRule, name="repeated-work", severity=Severity.WARNING):
@@ -35,13 +36,18 @@ class RepeatedMatmuls(BuiltinRule, name="repeated-work", severity=Severity.WARNI
         repeated = facts.analysis.repeated
         if repeated is None or repeated.ratio is None or repeated.ratio < self.min_ratio:
             return
+        if repeated.bound is Bound.AT_MOST:
+            return
+        ratio = repeated.bound.said(format_digits(repeated.ratio, 3))
         lines = [line for line in repeated.lines if line.axes]
         places = [f"{pluralize(line.devices, 'device')} of {','.join(line.axes)} do the same" for line in lines]
         axes = dict.fromkeys(axis for line in lines for axis in line.axes)
-        fix = f"shard a dimension of these matmuls over {' and '.join(axes)}, or make it smaller" if axes else None
+        fix = (
+            f"shard a dimension of these matmuls over {' and '.join(axes)}, or make that axis smaller" if axes else None
+        )
         yield finding_of(
             self,
-            f"devices do {format_digits(repeated.ratio, 3)} times the FLOPs of the traced program",
+            f"devices do {ratio} times the FLOPs of the traced program",
             source=next((render_users_line(line.source) for line in repeated.lines), None),
             why="; ".join(dict.fromkeys(places)) or None,
             fix=fix,
