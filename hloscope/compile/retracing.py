@@ -9,13 +9,15 @@ from __future__ import annotations
 import ast
 import builtins
 import gc
+import inspect
 import linecache
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from textwrap import shorten
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -30,22 +32,28 @@ from hloscope.compile.importing import format_path
 from hloscope.compile.jax_targets import is_traced_already
 from hloscope.compile.jaxprs import find_inner_jaxprs, find_jaxpr, open_jaxpr
 from hloscope.compile.lowering import Function, Lowered, lower_changed
-from hloscope.compile.sharding_change import DoesNotApplyError, WrittenConstraint
+from hloscope.compile.sharding_change import DoesNotApplyError, Resharding, WrittenConstraint
 
-# ---- one expression of the source, wrapped in a call: in memory, in the functions that exist, for a while
+# ---- expressions of the source, wrapped in calls: in memory, in the functions that exist, for a while
 #
-# The file is parsed and compiled a second time with the call, and the functions that were made from it get that code.
+# A file is parsed and compiled a second time with the calls, and the functions that were made from it get that code.
 # Neither the file nor the module is touched, and the module is not executed again: its functions keep their globals,
 # defaults and closures. A nested function that does not exist yet is made from the new code of the function around it.
 
-_WRAPPER = "_hloscope_wrap"
-"""The name of the wrapper among Python's builtins, which every function sees."""
+_WRAPPERS = "_hloscope_wrap"
+"""The name of the table of wrappers among Python's builtins, which every function sees."""
 
 _MOST_CHARS = 60
 """The length up to which an expression is quoted."""
 
 _Expression = ast.expr | ast.AugAssign
 """An expression, or an assignment such as `x += y`, which computes one."""
+
+_Node = _Expression | ast.FunctionDef
+"""An expression, or a function that begins with a new line for one of its arguments."""
+
+
+_Wrapper = Callable[[Any], Callable[[], Any]]
 
 
 class _CodeSpan(NamedTuple):
@@ -57,58 +65,80 @@ class _CodeSpan(NamedTuple):
     end_column: int
 
 
+class _Wanted(NamedTuple):
+    """A constraint with its number among those of the program, and its place.
+
+    Attributes:
+        number: The number.
+        constraint: The constraint.
+        spans: The places of its expression; empty for an argument.
+        entered: The code of the function that has the argument.
+    """
+
+    number: int
+    constraint: WrittenConstraint
+    spans: frozenset[_CodeSpan]
+    entered: CodeType | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _UserExpression:
-    """An expression in a file, as the file was when its functions were made.
+class _UserFile:
+    """Expressions in a file, as the file was when its functions were made.
 
     Attributes:
         file: Path of the file.
         lines: The lines of the file.
-        node: The expression.
-        codes: The code of each function around it, outermost first, before and after it is wrapped.
+        nodes: The expressions, by the number of the constraint.
+        codes: The code of each function around them, outermost first, before and after they are wrapped.
         functions: The functions that have such code.
     """
 
     file: str
     lines: tuple[str, ...]
-    node: _Expression
+    nodes: Mapping[int, _Node]
     codes: tuple[tuple[CodeType, CodeType], ...]
     functions: tuple[FunctionType, ...]
 
-    @property
-    def written(self) -> str:
-        """The lines that hold it."""
-        return _strip("".join(self._list_lines()))
 
-    def write_call(self, before: str, after: str) -> str:
-        """The same lines with text before and after the expression.
+class _Call(NamedTuple):
+    """A call to be written around an expression: its text before and after."""
 
-        Raises:
-            DoesNotApplyError: They are not Python then, as with quotes within those of an f-string before Python 3.12.
-        """
-        lines = [line.encode() for line in self._list_lines()]
-        text = b"".join(lines)
-        begin, end = self.node.col_offset, len(text) - len(lines[-1]) + _find_span(self.node).end_column
-        head, own, tail = text[:begin], text[begin:end].decode(), text[end:]
-        if isinstance(self.node, ast.AugAssign):
-            head, own = head + f"{ast.unparse(self.node.target)} = ".encode(), ast.unparse(_spell_out(self.node))
-        written, span = f"{head.decode()}{before}{own}{after}{tail.decode()}", _find_span(self.node)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                ast.parse("".join((*self.lines[: span.line - 1], written, *self.lines[span.end_line :])))
-        except SyntaxError:
-            place = f"{format_path(self.file)}:{span.line}"
-            raise _make_no_line_error(f"the expression at {place} cannot be written as a call where it is") from None
-        return _strip(written)
-
-    def _list_lines(self) -> tuple[str, ...]:
-        span = _find_span(self.node)
-        return self.lines[span.line - 1 : span.end_line]
+    node: _Expression
+    opened: str
+    closed: str
 
 
-def _find_expression_at(file: str, spans: set[_CodeSpan]) -> _UserExpression:
-    """Finds the one expression that Python was evaluating at some places of a file, and the functions that hold it.
+def _write_calls(found: _UserFile, calls: Sequence[_Call]) -> tuple[str, str]:
+    """Lines of a file as they are, and with calls around expressions in them.
+
+    Raises:
+        DoesNotApplyError: They are not Python then, as with quotes within those of an f-string before Python 3.12.
+    """
+    spans = [_find_span(call.node) for call in calls]
+    first, last = min(span.line for span in spans), max(span.end_line for span in spans)
+    lines = [line.encode() for line in found.lines[first - 1 : last]]
+    begins = [0, *accumulate(map(len, lines))]
+    text = b"".join(lines)
+    for call, span in sorted(zip(calls, spans, strict=True), key=lambda pair: pair[1], reverse=True):
+        begin, end = begins[span.line - first] + span.column, begins[span.end_line - first] + span.end_column
+        if isinstance(call.node, ast.AugAssign):
+            own = f"{ast.unparse(call.node.target)} = {call.opened}{ast.unparse(_spell_out(call.node))}{call.closed}"
+            text = text[:begin] + own.encode() + text[end:]
+        else:
+            text = text[:begin] + call.opened.encode() + text[begin:end] + call.closed.encode() + text[end:]
+    written = text.decode()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse("".join((*found.lines[: first - 1], written, *found.lines[last:])))
+    except SyntaxError:
+        place = f"{format_path(found.file)}:{first}"
+        raise _make_no_line_error(f"the expression at {place} cannot be written as a call where it is") from None
+    return _strip("".join(found.lines[first - 1 : last])), _strip(written)
+
+
+def _open_file(file: str, wanted: Sequence[_Wanted]) -> _UserFile:
+    """Finds the expressions that Python was evaluating at some places of a file, and the functions that hold them.
 
     Raises:
         DoesNotApplyError: The file has no such expression or several, or no function was made from it as it is now.
@@ -117,20 +147,21 @@ def _find_expression_at(file: str, spans: set[_CodeSpan]) -> _UserExpression:
     lines = tuple(linecache.getlines(file))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warned of the file when it was imported
-        node, codes = _compile_twice(file, lines, spans)
+        nodes, codes = _compile_twice(file, lines, wanted)
     functions = tuple(held for held in _list_functions(file) if any(_is_same(held.__code__, code) for code, _ in codes))
     if not functions:
+        line = min(node.lineno for node in nodes.values())
         raise _make_no_line_error(
-            f"no function has the code of {format_path(file)}:{node.lineno} as it reads now: the file was edited since "
+            f"no function has the code of {format_path(file)}:{line} as it reads now: the file was edited since "
             "it was imported, a decorator rewrites the function, or the line runs only on import"
         )
-    return _UserExpression(file=file, lines=lines, node=node, codes=codes, functions=functions)
+    return _UserFile(file=file, lines=lines, nodes=nodes, codes=codes, functions=functions)
 
 
 def _compile_twice(
-    file: str, lines: tuple[str, ...], spans: set[_CodeSpan]
-) -> tuple[_Expression, tuple[tuple[CodeType, CodeType], ...]]:
-    """The expression at one of the places, and the code around it, before and after it is wrapped."""
+    file: str, lines: tuple[str, ...], wanted: Sequence[_Wanted]
+) -> tuple[Mapping[int, _Node], tuple[tuple[CodeType, CodeType], ...]]:
+    """The expressions, and the code around them, before and after they are wrapped."""
     name = format_path(file)
     if not lines:
         raise _make_no_line_error(f"{name} cannot be read")
@@ -139,9 +170,12 @@ def _compile_twice(
         old = compile(tree, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise _make_no_line_error(f"{name} is not valid Python any more: {error}") from error
-    node = _choose_node(tree, spans, name)
-    new = compile(_CallInserter(node).visit(tree), file, "exec", dont_inherit=True)
-    return node, tuple((a, b) for a, b in zip(_list_codes(old), _list_codes(new), strict=True) if a != b)
+    nodes: dict[int, _Node] = {each.number: _choose_node(tree, each, name) for each in wanted}
+    if len(set(map(id, nodes.values()))) < len(nodes):
+        raise _make_no_line_error(f"two constraints are at one place of {name}")
+    arguments = {each.number: each.constraint.argument for each in wanted}
+    new = compile(_CallInserter(nodes, arguments).visit(tree), file, "exec", dont_inherit=True)
+    return nodes, tuple((a, b) for a, b in zip(_list_codes(old), _list_codes(new), strict=True) if a != b)
 
 
 def _make_no_line_error(why: str) -> DoesNotApplyError:
@@ -150,26 +184,29 @@ def _make_no_line_error(why: str) -> DoesNotApplyError:
 
 
 @contextmanager
-def _wrap_expression(found: _UserExpression, wrapper: Callable[[Any], Callable[[], Any]]) -> Iterator[None]:
-    """Wraps an expression within the block, in every function that has it; the caller holds the lock of `isolate_call`.
+def _wrap_expressions(files: Sequence[_UserFile], wrappers: Sequence[_Wrapper]) -> Iterator[None]:
+    """Wraps expressions within the block, in every function that has them; the caller holds the lock of `isolate_call`.
 
     Args:
-        found: The expression.
-        wrapper: Takes its value, and returns the function that makes the new one. That function is called by the user's
-            code, so that its operations have the user's line.
+        files: The files with the expressions.
+        wrappers: By the numbers of the expressions: each takes a value, and returns the function that makes the new
+            one. That function is called by the user's code, so that its operations have the user's line.
     """
-    before = [(function, function.__code__) for function in found.functions]
-    setattr(builtins, _WRAPPER, wrapper)
+    before = [(found, function, function.__code__) for found in files for function in found.functions]
+    setattr(builtins, _WRAPPERS, wrappers)
     try:
-        for function, code in before:
+        for found, function, code in before:
             function.__code__ = next(new for old, new in found.codes if _is_same(code, old))
         yield
     finally:
-        for function, code in before:
+        for _, function, code in before:
             function.__code__ = code
-        for function in _list_functions(found.file):  # those made meanwhile, which a cache of the user's may hold
-            function.__code__ = next((old for old, new in found.codes if new is function.__code__), function.__code__)
-        setattr(builtins, _WRAPPER, _keep)  # for a frame of another thread, or a generator, that still has the new code
+        for found in files:  # functions made meanwhile, which a cache of the user's may hold
+            for function in _list_functions(found.file):
+                old = next((old for old, new in found.codes if new is function.__code__), function.__code__)
+                function.__code__ = old
+        # for a frame of another thread, or a generator, that still has the new code
+        setattr(builtins, _WRAPPERS, KEEPERS)
 
 
 def _keep(value: Any) -> Callable[[], Any]:
@@ -177,8 +214,22 @@ def _keep(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
-def _choose_node(tree: ast.Module, spans: set[_CodeSpan], name: str) -> _Expression:
-    """The expression at one of the places."""
+class _Keepers:
+    """Wrappers that change nothing, for any number."""
+
+    def __getitem__(self, number: int) -> _Wrapper:
+        return _keep
+
+
+KEEPERS = _Keepers()
+"""What the table of wrappers is when nothing is wrapped."""
+
+
+def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:
+    """The expression at one of the places, or the function with the argument."""
+    if wanted.entered is not None:
+        return _find_function(tree, wanted.entered, name)
+    spans = wanted.spans
     places = {
         span: node
         for node in ast.walk(tree)
@@ -198,6 +249,16 @@ def _choose_node(tree: ast.Module, spans: set[_CodeSpan], name: str) -> _Express
     return node
 
 
+def _find_function(tree: ast.Module, code: CodeType, name: str) -> ast.FunctionDef:
+    """The function that has some code, whose first line is that of its first decorator."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min((each.lineno for each in node.decorator_list), default=node.lineno)
+            if first == code.co_firstlineno:
+                return node
+    raise _make_no_line_error(f"{name} has no function {code.co_name} where it was defined")
+
+
 def _find_span(node: _Expression) -> _CodeSpan:
     return _CodeSpan(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
 
@@ -211,24 +272,46 @@ def _find_method_span(node: _Expression) -> _CodeSpan | None:
 
 
 class _CallInserter(ast.NodeTransformer):
-    """Replaces one expression by `wrap(expression)()`, at the same place."""
+    """Replaces expressions by `wrap[number](expression)()`, at the same place.
 
-    def __init__(self, node: _Expression) -> None:
-        self._node = node
+    Args:
+        nodes: The expressions, by number.
+        arguments: The arguments that a function is to begin with, by number.
+    """
+
+    def __init__(self, nodes: Mapping[int, _Node], arguments: Mapping[int, str | None]) -> None:
+        self._numbers = {id(node): number for number, node in nodes.items()}
+        self._arguments = arguments
 
     def visit(self, node: ast.AST) -> Any:
-        if node is not self._node:
+        number = self._numbers.get(id(node))
+        if number is None:
+            return self.generic_visit(node)
+        if isinstance(node, ast.FunctionDef):
+            self._enter(node, number)
             return self.generic_visit(node)
         if isinstance(node, ast.AugAssign):
-            value = self._wrap(ast.copy_location(_spell_out(node), node))
+            value = self._wrap(ast.copy_location(_spell_out(self.generic_visit(node)), node), number)
             return ast.copy_location(ast.Assign(targets=[node.target], value=value), node)
-        return self._wrap(self._node)
+        return self._wrap(self.generic_visit(node), number)
 
-    def _wrap(self, value: Any) -> ast.expr:
+    def _enter(self, node: ast.FunctionDef, number: int) -> None:
+        """Puts `x = wrap[number](x)()` before the first line of a function that is not its docstring."""
+        at = 1 if ast.get_docstring(node) is not None and len(node.body) > 1 else 0
+        place, name = node.body[at], self._arguments[number]
+        assert name is not None
+        value = self._wrap(ast.copy_location(ast.Name(name, ast.Load()), place), number)
+        target = ast.copy_location(ast.Name(name, ast.Store()), place)
+        node.body.insert(at, ast.copy_location(ast.Assign(targets=[target], value=value), place))
+
+    @staticmethod
+    def _wrap(value: Any, number: int) -> ast.expr:
         def call(function: ast.expr, *args: ast.expr) -> ast.expr:
             return ast.copy_location(ast.Call(func=function, args=list(args), keywords=[]), value)
 
-        return call(call(ast.copy_location(ast.Name(_WRAPPER, ast.Load()), value), value))
+        index = ast.copy_location(ast.Constant(number), value)
+        table = ast.copy_location(ast.Name(_WRAPPERS, ast.Load()), value)
+        return call(call(ast.copy_location(ast.Subscript(table, index, ast.Load()), value), value))
 
 
 def _spell_out(node: ast.AugAssign) -> ast.BinOp:
@@ -271,13 +354,13 @@ def _strip(lines: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewrittenProgram:
-    """A program with a constraint in one line of its source.
+class RewrittenLine:
+    """A line of the source with a constraint.
 
     Attributes:
-        lowered: The program, to be compiled like any other.
         before: The line as it is in the file; several if the expression has several.
         after: The line as the user would write it.
+        entered: The function whose first line it would be; None if it replaces the line before.
         imports: The imports that the line needs and the file lacks.
         needs_mesh: Whether the line works only where a mesh is current, as under `jax.set_mesh`, and the program itself
             does not see to that.
@@ -285,21 +368,39 @@ class RewrittenProgram:
             places constrains them all.
     """
 
-    lowered: Lowered
     before: str
     after: str
+    entered: str | None
     imports: tuple[str, ...]
     needs_mesh: bool
     shapes: tuple[tuple[int, ...], ...]
 
 
-def lower_with_constraint(
-    function: Function, original: Lowered, constraint: WrittenConstraint, *, store: Store | None = None
-) -> RewrittenProgram:
-    """Traces and lowers a program as if the user had written a constraint around an expression of the source.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenProgram:
+    """A program with constraints in lines of its source.
 
-    The program is traced as for `lower`, in the surroundings of the first trace. For that long, the functions with this
-    line have other code; the file is not changed, and no module is executed. With explicit axes the line is a
+    Attributes:
+        lowered: The program, to be compiled like any other.
+        lines: The lines, in the order of the constraints.
+    """
+
+    lowered: Lowered
+    lines: tuple[RewrittenLine, ...]
+
+
+def lower_with_constraints(
+    function: Function,
+    original: Lowered,
+    constraints: Sequence[WrittenConstraint],
+    change: Resharding | None = None,
+    *,
+    store: Store | None = None,
+) -> RewrittenProgram:
+    """Traces and lowers a program as if the user had written constraints around expressions of the source.
+
+    The program is traced as for `lower`, in the surroundings of the first trace. For that long, the functions with
+    these lines have other code; files are not changed, and no module is executed. With explicit axes such a line is a
     `jax.sharding.reshard`.
 
     The caller holds the lock of `isolate_call`, as within `with_function`.
@@ -307,37 +408,113 @@ def lower_with_constraint(
     Args:
         function: The user's function, as for `lower`.
         original: Its original lowering.
-        constraint: The constraint.
+        constraints: The constraints.
+        change: A change of its arguments, results and constraints besides.
         store: As for `lower`.
 
     Raises:
-        DoesNotApplyError: There is no one line for the constraint, or it cannot be written there.
-        TraceError: JAX refuses the program with the constraint, in JAX's words with the user's line.
+        DoesNotApplyError: There is no one line for a constraint, or it cannot be written there.
+        TraceError: JAX refuses the program with the constraints, in JAX's words with the user's line.
         HloscopeError: The program cannot be traced again.
     """
     if is_traced_already(function):
         raise _make_no_line_error("JAX traced the program before hloscope saw it, so that its source is not run again")
-    found = _find_expression(original, constraint)
-    wrapper = _Constrainer(constraint, original)
-    with _wrap_expression(found, wrapper):
-        lowered = lower_changed(function, original, None, store=store)
-    if wrapper.problem is not None:  # the user's code may have caught it
-        raise wrapper.problem
-    if not wrapper.shapes:
-        raise _make_no_line_error(f"{_format_line(found)} was not reached when the program was traced again")
-    writer = _Writer(found)
-    opened, closed = writer.write(constraint, is_explicit=wrapper.is_explicit)
-    return RewrittenProgram(
-        lowered=lowered,
-        before=found.written,
-        after=found.write_call(opened, closed),
-        imports=tuple(writer.imports),
-        needs_mesh=not wrapper.has_mesh or original.facts.mesh is not None,
-        shapes=tuple(dict.fromkeys(wrapper.shapes)),
-    )
+    files = _open_files(function, original, constraints)
+    wrappers = [_Constrainer(constraint, original) for constraint in constraints]
+    with _wrap_expressions(files, wrappers):
+        lowered = lower_changed(function, original, change, store=store)
+    for wrapper in wrappers:
+        if wrapper.problem is not None:  # the user's code may have caught it
+            raise wrapper.problem
+    lines: dict[int, RewrittenLine] = {}
+    for found in files:
+        for numbers in _group_by_line(found):
+            lines.update(_write_lines(found, {number: wrappers[number] for number in numbers}))
+    return RewrittenProgram(lowered=lowered, lines=tuple(lines[number] for number in range(len(constraints))))
 
 
-def _find_expression(original: Lowered, constraint: WrittenConstraint) -> _UserExpression:
+def _open_files(function: Function, original: Lowered, constraints: Sequence[WrittenConstraint]) -> list[_UserFile]:
+    """The files with the expressions of constraints."""
+    wanted: dict[str, list[_Wanted]] = {}
+    for number, constraint in enumerate(constraints):
+        if constraint.argument is None:
+            spans = _list_spans(original, constraint)
+            wanted.setdefault(constraint.file, []).append(_Wanted(number, constraint, spans))
+            continue
+        code = _find_entered_code(function, constraint.argument)
+        wanted.setdefault(code.co_filename, []).append(_Wanted(number, constraint, frozenset(), code))
+    return [_open_file(file, of_file) for file, of_file in wanted.items()]
+
+
+def _find_entered_code(function: Function, argument: str) -> CodeType:
+    """The code of the function that has an argument of a name."""
+    itself = inspect.unwrap(function)
+    while isinstance(itself, partial):
+        itself = inspect.unwrap(itself.func)
+    code = getattr(itself, "__code__", None)
+    if code is None or is_library(code.co_filename):
+        raise _make_no_line_error("the program is not a function of a file of the user's")
+    if argument not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        raise _make_no_line_error(f"{code.co_name} has no argument {argument}")
+    return code
+
+
+def _group_by_line(found: _UserFile) -> Iterator[list[int]]:
+    """The numbers of the expressions of a file, those in one line together.
+
+    Raises:
+        DoesNotApplyError: Two that share a line are within each other.
+    """
+    spans = sorted((_find_span(node), number) for number, node in found.nodes.items() if isinstance(node, _Expression))
+    group: list[int] = []
+    for at, (span, number) in enumerate(spans):
+        before = spans[at - 1][0] if at else None
+        if before is not None and span.line <= before.end_line:
+            if span[:2] < before[2:]:
+                raise _make_no_line_error(
+                    f"a constraint is within another one at {format_path(found.file)}:{span.line}"
+                )
+        elif group:
+            yield group
+            group = []
+        group.append(number)
+    yield from ([group] if group else [])
+    yield from ([number] for number, node in found.nodes.items() if isinstance(node, ast.FunctionDef))
+
+
+def _write_lines(found: _UserFile, wrappers: Mapping[int, _Constrainer]) -> Iterator[tuple[int, RewrittenLine]]:
+    """The line of each of some constraints, which is one for all expressions in it."""
+    writer, calls = _Writer(found), []
+    before, after, entered = "", "", None
+    for number, wrapper in wrappers.items():
+        node = found.nodes[number]
+        if not wrapper.shapes:
+            place = f"{format_path(found.file)}:{node.lineno}"
+            raise _make_no_line_error(f"{place} was not reached when the program was traced again")
+        opened, closed = writer.write(wrapper.constraint, is_explicit=wrapper.is_explicit)
+        if isinstance(node, ast.FunctionDef):
+            name = wrapper.constraint.argument
+            after, entered = f"{name} = {opened}{name}{closed}", node.name
+        else:
+            calls.append(_Call(node, opened, closed))
+    if calls:
+        before, after = _write_calls(found, calls)
+    for number, wrapper in wrappers.items():
+        yield (
+            number,
+            RewrittenLine(
+                before=before,
+                after=after,
+                entered=entered,
+                imports=tuple(writer.imports),
+                needs_mesh=not wrapper.has_mesh or wrapper.original.facts.mesh is not None,
+                shapes=tuple(dict.fromkeys(wrapper.shapes)),
+            ),
+        )
+
+
+def _list_spans(original: Lowered, constraint: WrittenConstraint) -> frozenset[_CodeSpan]:
+    """The places of the expression of a constraint."""
     if is_library(constraint.file):
         raise _make_no_line_error(f"{format_path(constraint.file)} is not the user's own, but a library's")
     jaxpr = find_jaxpr(original.traced)
@@ -349,7 +526,7 @@ def _find_expression(original: Lowered, constraint: WrittenConstraint) -> _UserE
     if not spans:
         place = f"{format_path(constraint.file)}:{constraint.line}"
         raise _make_no_line_error(f"no such operation of the program was traced at {place}")
-    return _find_expression_at(constraint.file, spans)
+    return frozenset(spans)
 
 
 def _find_spans(
@@ -382,10 +559,6 @@ def _is_operation(eqn: Any, constraint: WrittenConstraint) -> bool:
     return constraint.primitive in (None, eqn.primitive.name) and (
         constraint.shape is None or constraint.shape in shapes
     )
-
-
-def _format_line(found: _UserExpression) -> str:
-    return f"{format_path(found.file)}:{found.node.lineno}"
 
 
 @dataclass(slots=True)
@@ -426,7 +599,8 @@ class _Constrainer:
     def _make_spec(self, value: Any) -> Any:
         """The spec of a value, or its sharding where no mesh is current."""
         sharding, current = self.constraint.sharding, jax.sharding.get_abstract_mesh()
-        place = f"{format_path(self.constraint.file)}:{self.constraint.line}"
+        argument = self.constraint.argument
+        place = f"{format_path(self.constraint.file)}:{self.constraint.line}" if argument is None else argument
         if not isinstance(value, jax.Array):
             raise DoesNotApplyError(f"the value at {place} is not one array but a {type(value).__name__}")
         if value.ndim != len(sharding):
@@ -476,7 +650,7 @@ class _Writer:
         imports: The imports that are missing.
     """
 
-    def __init__(self, found: _UserExpression) -> None:
+    def __init__(self, found: _UserFile) -> None:
         local = {name for code, _ in found.codes for name in (*code.co_varnames, *code.co_cellvars)}
         self._known = {name: value for name, value in found.functions[0].__globals__.items() if name not in local}
         self.imports: dict[str, None] = {}

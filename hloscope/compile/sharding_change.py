@@ -48,6 +48,7 @@ class WrittenConstraint:
         primitive: JAX's name of an operation that the expression makes, such as `dot_general`: it distinguishes `a @ b`
             from `a @ b + c`, which begins at the same place. None for any.
         shape: The shape of that operation's result, in the whole program; None for any.
+        argument: The argument of the program's function to constrain in its first line, instead of an expression.
     """
 
     file: str
@@ -58,6 +59,7 @@ class WrittenConstraint:
     leaves_open: bool = False
     primitive: str | None = None
     shape: tuple[int, ...] | None = None
+    argument: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ class Place(Brief):
         shape: The shape of the whole value.
         sharding: The sharding that it would have if the other dimension had the axis: axes by dimension.
         spec: The same as the user writes it: `P('data', None, None)`.
+        argument: The name of the function's argument that it is; None for a value that an operation makes.
     """
 
     array: str
@@ -48,6 +49,7 @@ class Place(Brief):
     shape: tuple[int, ...]
     sharding: tuple[Axes, ...]
     spec: str
+    argument: str | None = None
 
 
 _Place = Annotated[Place, Table("places", "Values where decisions fell.")]

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from time import monotonic
 
 from hloscope.analysis.provenance import find_users_frame, short_source
 from hloscope.base.errors import HloscopeError, TimeLimitError
+from hloscope.compile import client
 from hloscope.compile.cache import is_same_program
 from hloscope.compile.compiling import prepare_compile
+from hloscope.compile.estimates import Estimate, estimate_cost
 from hloscope.compile.lowering import Lowered, lower_changed
-from hloscope.compile.retracing import RewrittenProgram, lower_with_constraint
-from hloscope.compile.sharding_change import WrittenConstraint
+from hloscope.compile.retracing import RewrittenProgram, lower_with_constraints
+from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
+from hloscope.cost import price_capture
+from hloscope.hlo import parse_module
 from hloscope.model import Analysis
-from hloscope.model.capture import Capture
+from hloscope.model.capture import Capture, ShardyModule, ValueSharding
 from hloscope.model.decision import Decision, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
+from hloscope.search.ranking import find_rates, is_explicit
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.search.trials import (
     DOES_NOT_FIT,
@@ -27,12 +33,19 @@ from hloscope.search.trials import (
     price_as_written,
     price_changed,
 )
+from hloscope.why.shardy_graph import to_frames
+from hloscope.why.stage import explain_analysis, read_captured
 
 _Tried = tuple[Lowered, Trial]
 _MOST_OPENED = 2
 _RULE = "lost-batch"
 _ENOUGH = 0.02
-"""The share of the step by which a constraint that leaves dimensions open must be faster than one that closes them."""
+"""The share of the step by which more constraints must be faster than fewer."""
+_MOST_CONSTRAINTS, _MOST_COMPILED, _MOST_ROUNDS, _MOST_LINES = 4, 3, 2, 4
+_RANKING_S, _RANKING_SHARE = 10.0, 0.3
+"""The time for ranking: at least this long, and otherwise this share of the program's own compile."""
+_PROGRESS, _ALIKE = 0.99, 1.03
+"""The share of an estimate to which another constraint must bring it; the ratio up to which two are no different."""
 
 
 def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) -> Analysis:
@@ -72,7 +85,10 @@ def _advise(trials: Trials) -> str | None:
 
 
 def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, confirms: bool = True) -> Trials:
-    """Tries to turn a decision where it fell: the function is traced again with a constraint in its source.
+    """Tries to turn a decision where it fell: the function is traced again with constraints in its source.
+
+    Constraints are ranked by Shardy's propagation of the program that is traced with them, and the most promising are
+    compiled.
 
     Args:
         subject: The program.
@@ -86,11 +102,13 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         return Trials(before=before, not_tried="there are no predicted times for this slice to compare")
     if not _is_traced_alike(subject):
         return Trials(before=before, not_tried="the program is another one when it is traced again")
-    done, problems, stopped = _try_places(subject, decision.places, before, begun + seconds)
-    done.sort(key=lambda pair: (not pair[1].helps, -(compute_gain_of(before, pair[1]) or 0.0)))
+    search = _CureSearch(subject, before, begun + seconds)
+    search.run(decision)
+    done = sorted(search.done, key=lambda each: (not each[1].helps, -(compute_gain_of(before, each[1]) or 0.0)))
     if confirms and before.stage is CompileStage.SCHEDULED and any(trial.helps for _, trial in done):
         subject.stage("compiling the program with the constraint to machine code")
         done = confirm_best(subject, done, begun + seconds, lambda lowered: lowered)
+    problems = list(search.problems)
     problems += [trial.problem for _, trial in done if trial.problem is not None]
     compiled = tuple(trial for _, trial in done if trial.after is not None)
     helps = any(trial.helps for trial in compiled)
@@ -98,9 +116,9 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         before=before,
         trials=compiled,
         candidates=len(done) + len(problems),
-        not_tried=None if compiled or stopped or not problems else problems[0],
+        not_tried=None if compiled or search.stopped or not problems else problems[0],
         verdict="" if helps or not compiled else _describe_verdict(before, compiled[0]),
-        stopped=stopped,
+        stopped=search.stopped,
         seconds=monotonic() - begun,
     )
 
@@ -131,31 +149,221 @@ def compute_gain_of(before: Figures, trial: Trial) -> float | None:
     return None if trial.after is None else compute_gain(trial.before or before, trial.after)
 
 
-def _try_places(
-    subject: SearchSubject, places: Sequence[Place], before: Figures, until: float
-) -> tuple[list[_Tried], list[str], bool]:
-    """The trials at each place until one helps, what was in the way of others, and whether time ran out."""
-    done: list[_Tried] = []
-    problems: list[str] = []
-    for place in places:
-        here: Trial | None = None
-        for leaves_open in (False, True):
+@dataclass(frozen=True, slots=True)
+class _Cure:
+    """What turns a decision: constraints in the source, and other shardings of what the program requests.
+
+    Attributes:
+        places: The constrained values, and whether their other dimensions are left open.
+        change: The change of requests.
+    """
+
+    places: tuple[tuple[Place, bool], ...] = ()
+    change: Resharding | None = None
+
+    def add(self, place: Place, *, leaves_open: bool = False) -> _Cure:
+        """The same with one more constraint."""
+        return replace(self, places=(*self.places, (place, leaves_open)))
+
+    def has(self, place: Place) -> bool:
+        """Returns whether a place is constrained."""
+        return any(_is_one_place(place, other) for other, _ in self.places)
+
+
+def _is_one_place(place: Place, other: Place) -> bool:
+    return (place.argument, place.source[:1], place.operation) == (other.argument, other.source[:1], other.operation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """A cure with the program that is traced with it, and its estimate from Shardy's shardings."""
+
+    cure: _Cure
+    program: RewrittenProgram
+    module: ShardyModule
+    estimate: Estimate
+    time_us: float
+
+
+class _CureSearch:
+    """The cures of one decision.
+
+    Args:
+        subject: The program.
+        before: Its cost.
+        until: The deadline, on the clock of `time.monotonic`.
+
+    Attributes:
+        done: The compiled programs and their trials.
+        problems: What was in the way of others.
+        stopped: Whether time ran out before all were tried.
+    """
+
+    def __init__(self, subject: SearchSubject, before: Figures, until: float) -> None:
+        self._subject, self._before, self._until = subject, before, until
+        self._rates = find_rates(subject.lowered.slice)
+        self.done: list[_Tried] = []
+        self.problems: list[str] = []
+        self.stopped = False
+
+    def run(self, decision: Decision) -> None:
+        """Tries cures of a decision until one helps, and then of what is lost in the program with that cure."""
+        best = self._try_best(self._rank(decision, _Cure()))
+        for _ in range(_MOST_ROUNDS):
+            left = None if best is None else self._find_lost(best[1])
+            if best is None or left is None or self._until <= monotonic():
+                return
+            more = self._try_best(self._rank(left, best[0].cure))
+            if more is None or not _is_much_better(self._before, more[2], best[2]):
+                return
+            best = more
+
+    def _find_lost(self, captured: Capture) -> Decision | None:
+        """The costliest lost decision of a program."""
+        module = parse_module(captured.compiled.text, name=self._subject.lowered.name)
+        found = explain_analysis(price_capture(captured, module, target=self._subject.lowered.name), module, captured)
+        return next((decision for decision in found.decisions if decision.is_lost), None)
+
+    # Ranking.
+
+    def _rank(self, decision: Decision, kept: _Cure) -> list[_Ranked]:
+        """The cures of a decision, the most promising first; each place is constrained besides what is kept."""
+        took = self._subject.captured.compiled.seconds or 0.0
+        until = min(self._until, monotonic() + max(_RANKING_S, _RANKING_SHARE * took))
+        found: list[_Ranked] = []
+        level = [kept.add(place) for place in decision.places if not kept.has(place)]
+        level += [replace(kept, change=change) for change in self._list_changes(decision)] if not kept.places else []
+        fastest = inf
+        for _ in range(_MOST_CONSTRAINTS):
+            made = list(self._make_all(level, until))
+            found += made
+            best = min(made, key=lambda each: each.time_us, default=None)
+            if best is None or until <= monotonic() or best.time_us > _PROGRESS * fastest:
+                break
+            fastest = best.time_us
+            more = [] if best.cure.change is not None else self._find_places(best, decision)
+            level = [best.cure.add(place) for place in more if not best.cure.has(place)]
+            *before, (last, is_open) = best.cure.places or (None, (None, True))
+            if last is not None and not is_open:
+                opened = replace(best.cure, places=(*before, (last, True)))
+                found += self._make_all([opened], until)
+        return sorted(found, key=lambda each: (each.time_us, len(each.cure.places)))
+
+    def _make_all(self, cures: Iterable[_Cure], until: float) -> Iterator[_Ranked]:
+        for cure in cures:
             if until <= monotonic():
-                return done, problems, True
-            subject.stage(f"trying a constraint at {short_source(place.source)}")
+                return
             try:
-                lowered, trial = _try_constraint(subject, place, before, until, leaves_open=leaves_open)
+                yield self._make(cure, until)
             except TimeLimitError:
-                return done, problems, True
+                return
             except HloscopeError as error:
-                problems.append(": ".join(filter(None, (error.what, error.why))))
+                self.problems.append(": ".join(filter(None, (error.what, error.why))))
+
+    def _make(self, cure: _Cure, until: float) -> _Ranked:
+        """The program with a cure, as Shardy propagates it.
+
+        Raises:
+            TimeLimitError: It takes too long.
+            HloscopeError: There is no line for a constraint, or JAX or Shardy refuses the program.
+        """
+        subject = self._subject
+        where = next((short_source(place.source) or place.array for place, _ in cure.places[-1:]), "its requests")
+        subject.stage(f"ranking a constraint at {where}")
+        constraints = [_write_constraint(place, leaves_open) for place, leaves_open in cure.places]
+        program = lower_with_constraints(
+            subject.function, subject.lowered, constraints, cure.change, store=subject.store
+        )
+        module, _ = client.ask_propagation(program.lowered.bytecode, "jax", [], timeout_s=max(until - monotonic(), 1.0))
+        if module is None:
+            raise HloscopeError("Shardy refuses the program with the constraint")
+        estimate = estimate_cost(module)
+        return _Ranked(cure, program, module, estimate, estimate.step_us(self._rates))
+
+    def _find_places(self, ranked: _Ranked, decision: Decision) -> tuple[Place, ...]:
+        """The places where the same decision still falls in a program."""
+        claims = read_captured(ranked.module, self._subject.captured).claims
+        claims.describe_all()
+        return claims.find_places(decision.axis, decision.winner, decision.loser)
+
+    def _list_changes(self, decision: Decision) -> Iterator[Resharding]:
+        """The program's own constraints with the axis at the other dimension: all of them, then each line."""
+        captured = self._subject.captured
+        if captured.compiled.shardy is None or is_explicit(self._subject.lowered):
+            return
+        claims = read_captured(captured.compiled.shardy, captured).claims
+        claims.describe_all()
+        lines: dict[tuple[str, ValueSharding, ValueSharding], list[ConstraintEdit]] = {}
+        for op, sharding in claims.find_requests(decision.axis, decision.winner, decision.loser):
+            place = short_source(to_frames(op.source))
+            if place is not None and op.asked is not None:
+                edit = ConstraintEdit(operation=op.identity[-1], sharding=sharding)
+                lines.setdefault((place.partition(" in ")[0], op.asked, sharding), []).append(edit)
+        changes = [
+            ConstraintChange(edits=tuple(dict.fromkeys(edits)), place=place, before=asked)
+            for (place, asked, _), edits in lines.items()
+        ]
+        if len(changes) > 1:
+            yield Resharding(constraints=tuple(changes))
+        yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
+
+    # Compiles.
+
+    def _try_best(self, ranked: Sequence[_Ranked]) -> tuple[_Ranked, Capture, Trial] | None:
+        """Compiles the most promising cures until one helps; returns the best with its program and trial."""
+        best: tuple[_Ranked, Capture, Trial] | None = None
+        seen: set[Estimate] = set()
+        for each in ranked:
+            if each.estimate in seen or len(seen) >= _MOST_COMPILED:
                 continue
-            if here is None or _is_much_better(before, trial, here):
-                done.append((lowered, trial))
-            here = here or trial
-        if here is not None and any(trial.helps for _, trial in done):
-            break
-    return done, problems, False
+            is_alike = best is None or each.time_us <= _ALIKE * ranked[0].time_us
+            if best is not None and best[2].helps and not is_alike:
+                break
+            if self._until <= monotonic():
+                self.stopped = True
+                break
+            seen.add(each.estimate)
+            try:
+                captured, trial = self._compile(each)
+            except TimeLimitError:
+                self.stopped = True
+                break
+            except HloscopeError as error:
+                self.problems.append(": ".join(filter(None, (error.what, error.why))))
+                continue
+            self.done.append((each.program.lowered, trial))
+            if best is None or _is_better(self._before, trial, best[2]):
+                best = each, captured, trial
+        if not ranked and self._until <= monotonic():
+            self.stopped = True
+        return best
+
+    def _compile(self, ranked: _Ranked) -> tuple[Capture, Trial]:
+        """The compiled program with a cure, and its cost.
+
+        Raises:
+            TimeLimitError: It takes too long.
+            HloscopeError: The compiler refuses the program.
+        """
+        subject, cure, before = self._subject, ranked.cure, self._before
+        subject.stage(f"trying {_name_cure(cure)}")
+        captured, after = price_changed(subject, ranked.program.lowered, before, self._until - monotonic())
+        opened = _list_changed_outputs(subject, captured)
+        return captured, Trial(
+            change=tuple(_describe_cure(cure, ranked.program)),
+            after=after,
+            helps=is_worthwhile(before, after),
+            frees_output=bool(opened),
+            opened=opened[:_MOST_OPENED],
+        )
+
+
+def _is_better(before: Figures, trial: Trial, than: Trial) -> bool:
+    """Returns whether a trial is worth more than another one."""
+    if trial.helps != than.helps:
+        return trial.helps
+    gain, other = compute_gain_of(before, trial), compute_gain_of(before, than)
+    return gain is not None and (other is None or gain > other)
 
 
 def _is_much_better(before: Figures, trial: Trial, than: Trial) -> bool:
@@ -164,36 +372,24 @@ def _is_much_better(before: Figures, trial: Trial, than: Trial) -> bool:
     return gain is not None and (other is None or gain > other + _ENOUGH)
 
 
-def _try_constraint(
-    subject: SearchSubject, place: Place, before: Figures, until: float, *, leaves_open: bool
-) -> _Tried:
-    """The program with a constraint at a place, and its cost.
+def _write_constraint(place: Place, leaves_open: bool) -> WrittenConstraint:
+    """The constraint at a place.
 
     Raises:
-        TimeLimitError: It takes too long.
-        HloscopeError: There is no line for it, or JAX or the compiler refuses the program.
+        HloscopeError: There is no line for it.
     """
     frame = find_users_frame(place.source)
-    if frame is None:
+    if frame is None and place.argument is None:
         raise HloscopeError("no line was found for the constraint")
-    constraint = WrittenConstraint(
-        file=frame.file,
-        line=frame.line,
-        column=frame.column,
+    return WrittenConstraint(
+        file="" if frame is None else frame.file,
+        line=0 if frame is None else frame.line,
+        column=None if frame is None else frame.column,
         sharding=place.sharding,
         leaves_open=leaves_open,
         primitive=place.operation,
         shape=place.shape,
-    )
-    rewritten = lower_with_constraint(subject.function, subject.lowered, constraint, store=subject.store)
-    captured, after = price_changed(subject, rewritten.lowered, before, until - monotonic())
-    opened = _list_changed_outputs(subject, captured)
-    return rewritten.lowered, Trial(
-        change=tuple(_describe_line(place, rewritten)),
-        after=after,
-        helps=is_worthwhile(before, after),
-        frees_output=bool(opened),
-        opened=opened[:_MOST_OPENED],
+        argument=place.argument,
     )
 
 
@@ -203,14 +399,29 @@ def _list_changed_outputs(subject: SearchSubject, after: Capture) -> tuple[str, 
     return tuple(f"{new.name} becomes {new.sharding}" for old, new in pairs if old.sharding != new.sharding)
 
 
-def _describe_line(place: Place, rewritten: RewrittenProgram) -> Iterator[str]:
-    """The line to write, its place, and what it needs besides."""
-    yield f"write {rewritten.after}"
-    yield f"at {short_source(place.source)}"
-    needs = [f"{line} in that file" for line in rewritten.imports]
-    needs += ["a current mesh, as under jax.set_mesh"] * rewritten.needs_mesh
+def _name_cure(cure: _Cure) -> str:
+    """A cure in the progress: `constraints at blk.py:21 and blk.py:30`."""
+    places = [short_source(place.source) or place.array for place, _ in cure.places]
+    places += [] if cure.change is None else [change.place for change in cure.change.constraints]
+    return f"{'a constraint' if len(places) == 1 else 'constraints'} at {' and '.join(places)}"
+
+
+def _describe_cure(cure: _Cure, program: RewrittenProgram) -> Iterator[str]:
+    """The lines to write, their places, and what they need besides."""
+    if cure.change is not None:
+        yield from cure.change.words
+    needs: dict[str, None] = {}
+    written: set[str] = set()
+    for (place, _), line in zip(cure.places, program.lines, strict=True):
+        if line.after not in written:
+            written.add(line.after)
+            at = f"at {short_source(place.source)}"
+            yield f"write {line.after}"
+            yield at if line.entered is None else f"in {line.entered}, as its first line"
+        needs.update(dict.fromkeys(f"{each} in that file" for each in line.imports))
+        needs.update(dict.fromkeys(["a current mesh, as under jax.set_mesh"] * line.needs_mesh))
+        others = [str(list(shape)) for shape in line.shapes if shape != place.shape]
+        if others:
+            yield f"also constrains what the line makes of shape {' and '.join(others)}"
     if needs:
         yield f"needs {' and '.join(needs)}"
-    others = [str(list(shape)) for shape in rewritten.shapes if shape != place.shape]
-    if others:
-        yield f"also constrains what the line makes of shape {' and '.join(others)}"

@@ -381,11 +381,42 @@ class Claims:
         if winner is None or loser is None:
             return ()
         found: dict[object, Place] = {}
-        for won in self._described[winner]:
-            for lost in self._described[loser]:
-                for place in self._find_places_of(axis, won, lost):
-                    found.setdefault((place.source[:1], place.operation, place.sharding), place)
+        for finder in (self._find_places_of, self._find_sums, self._find_arguments):
+            for won in self._described[winner]:
+                for lost in self._described[loser]:
+                    for place in finder(axis, won, lost):
+                        found.setdefault((place.argument, place.source[:1], place.operation, place.sharding), place)
         return tuple(found.values())[:_MOST_PLACES]
+
+    def describe_all(self) -> None:
+        """Describes all classes, so that places are found by descriptions from another trace of the program."""
+        for value in self._graph.module.values:
+            for dimension in self._dimensions.of(value.index):
+                self.describe(dimension)
+
+    def find_requests(
+        self, axis: str, winner: Dimension | None, loser: Dimension | None
+    ) -> Iterator[tuple[ShardyOp, ValueSharding]]:
+        """The program's constraints that give an axis to one class and not to another one, and the opposite of each.
+
+        Without a winner, those that leave the axis out.
+        """
+        for op in self._graph.module.ops if loser is not None else ():
+            if not is_written(op) or not op.identity or self._graph.in_manual(op):
+                continue
+            value = self._graph.value(op.results[0])
+            asked = op.asked or known_sharding(value)
+            described = [self.describe(dimension) for dimension in self._dimensions.of(value.index)]
+            given = [described[number] for number in find_cut_dimensions(asked, (axis,)) if number < len(described)]
+            if loser in described and given == ([] if winner is None else [winner]):
+                yield op, self._move(asked, axis, described.index(loser), self._described[loser][0])
+
+    def _move(self, sharding: ValueSharding, axis: str, number: int, dimension: DimensionClass) -> ValueSharding:
+        """A sharding with an axis at one dimension, and nowhere else."""
+        kept = [tuple(each for each in axes if whole_axis(each) != axis) for axes in sharding]
+        order = self._list_order(dimension)
+        kept[number] = tuple(sorted((axis, *kept[number]), key=lambda each: order.get(whole_axis(each), len(order))))
+        return tuple(kept)
 
     def _find_places_of(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
         met = list(self._find_meetings(axis, won, lost))
@@ -397,6 +428,36 @@ class Claims:
         first = sorted((*entering, *inner), key=lambda pair: pair[0].index)
         for op, value in (*first, *holding)[: _MOST_PLACES * _MOST_PLACES] if first else met[:_MOST_PLACES]:
             yield self._make_place(op, value, axis, lost)
+
+    def _find_sums(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
+        """The results of sums over a class, whose operands have the axis there, where another class has it."""
+        for op in self._graph.module.ops:
+            rule = op.rule
+            if rule is None or not op.source or op.kind in MOVE_KINDS or not op.results:
+                continue
+            value = self._graph.value(op.results[0])
+            if not self._holds((value.index,), won, axis) or not self._holds(self._list_operands(op), lost, axis):
+                continue
+            if lost in {self._dimensions.of_factor(op.index, factor) for factor in rule.reduction}:
+                kept = tuple(tuple(a for a in axes if whole_axis(a) != axis) for axes in known_sharding(value))
+                yield self._describe_place(op, value, kept)
+
+    def _find_arguments(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
+        """The arguments of two classes of which the first has an axis, under names of the function's own."""
+        for _, value in sorted(self._graph.arguments.items()):
+            classes = self._dimensions.of(value.index)
+            is_named = value.name is not None and value.name.isidentifier()
+            if is_named and lost in classes and self._holds((value.index,), won, axis):
+                sharding = self._move(known_sharding(value), axis, classes.index(lost), lost)
+                yield Place(
+                    array=value.name or "",
+                    source=(),
+                    operation=None,
+                    shape=value.shape,
+                    sharding=sharding,
+                    spec=render_spec(sharding) or "P()",
+                    argument=value.name,
+                )
 
     def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:
         """The value that a loop begins with where it ends with another one, and the operation that makes it."""
@@ -455,14 +516,14 @@ class Claims:
         return {part for dimension in classes for part in (dimension, *self._list_parts(dimension))}
 
     def _make_place(self, op: ShardyOp, value: ShardyValue, axis: str, lost: DimensionClass) -> Place:
-        kept = [tuple(each for each in axes if whole_axis(each) != axis) for axes in known_sharding(value)]
         classes = self._dimensions.of(value.index)
         number = next(
             (number for number, here in enumerate(classes) if here == lost),
             next((number for number, here in enumerate(classes) if lost in self._list_parts(here)), 0),
         )
-        order = self._list_order(lost)
-        kept[number] = tuple(sorted((axis, *kept[number]), key=lambda each: order.get(whole_axis(each), len(order))))
+        return self._describe_place(op, value, self._move(known_sharding(value), axis, number, lost))
+
+    def _describe_place(self, op: ShardyOp, value: ShardyValue, sharding: ValueSharding) -> Place:
         operation = (op.op_name or "").rpartition("/")[2].rstrip(":") or None
         name = find_assigned_name(self._graph, value) or f"result of {operation or op.kind}"
         return Place(
@@ -470,8 +531,8 @@ class Claims:
             source=to_frames(op.source),
             operation=operation,
             shape=value.shape,
-            sharding=tuple(kept),
-            spec=render_spec(tuple(kept)) or "P()",
+            sharding=sharding,
+            spec=render_spec(sharding) or "P()",
         )
 
     # The cost of the other way round.

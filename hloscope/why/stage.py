@@ -47,7 +47,7 @@ from hloscope.why.partitioned import Neighbors, SpmdModule, WindowedEinsum, drop
 from hloscope.why.reasons import explain_written
 from hloscope.why.reshards import have_matching_ends, hlo_type, is_float, local_shape
 from hloscope.why.sentences import attach_reason, make_authored_reason, make_unknown_reason
-from hloscope.why.shardings import attach_shardings, read_user_program
+from hloscope.why.shardings import UserProgram, attach_shardings, read_user_program
 from hloscope.why.shardy_graph import COLLECTIVE_KINDS, ShardyGraph, find_source_line, is_written, to_frames
 
 # ---- A comparison of a reason with its collective, and a correction if they disagree
@@ -603,8 +603,11 @@ def _fits_better(found: OperandReason, match: Match) -> bool:
 
 
 def _read_candidates(module: ShardyModule | None, captured: Capture) -> Candidates | None:
-    if module is None:
-        return None
+    return None if module is None else Candidates(read_captured(module, captured))
+
+
+def read_captured(module: ShardyModule, captured: Capture) -> UserProgram:
+    """Reads a module of a program, with the names and requests of its arguments and outputs."""
     arguments = [argument for argument in captured.arguments or () if argument.used]
     letters = [argument.letters for argument in arguments]
     outputs = captured.outputs or ()
@@ -612,4 +615,4 @@ def _read_candidates(module: ShardyModule | None, captured: Capture) -> Candidat
     given = [number for number, argument in enumerate(arguments) if argument.asked]
     names = [output.name for output in outputs]
     graph = ShardyGraph(module)
-    return Candidates(read_user_program(graph, letters, names, requested, None if captured.is_text else given))
+    return read_user_program(graph, letters, names, requested, None if captured.is_text else given)

@@ -19,7 +19,7 @@ from hloscope.compile import retracing
 from hloscope.compile.functions import Function, with_function
 from hloscope.compile.importing import format_path
 from hloscope.compile.lowering import lower
-from hloscope.compile.retracing import RewrittenProgram, lower_with_constraint
+from hloscope.compile.retracing import RewrittenProgram, lower_with_constraints
 from hloscope.compile.sharding_change import WrittenConstraint
 from hloscope.compile.target import TargetFacts
 
@@ -80,7 +80,7 @@ def try_constraint(file: Path, expression: str, sharding, args, *, slice="cpu:4"
 
     def work(function, known):
         original = lower(function, known, name="t")
-        made = lower_with_constraint(function, original, constraint)
+        made = lower_with_constraints(function, original, [constraint])
         return Tried(original.text, lower(function, known, name="t").text, made)
 
     return with_function(Function(target=f"{file}:step", facts=facts), work)
@@ -94,10 +94,10 @@ def as_written(written):
         text = head + dedent(text)
         tried = try_constraint(written(text), expression, sharding, args, **options)
         made = tried.made
-        indented = [made.before.replace("\n", "\n" + " " * more) for more in range(0, 12, 4)]
+        indented = [made.lines[0].before.replace("\n", "\n" + " " * more) for more in range(0, 12, 4)]
         before = next(lines for lines in indented if lines in text)
-        twin = text.replace(before, made.after)
-        imports = "".join(f"{line}\n" for line in made.imports)
+        twin = text.replace(before, made.lines[0].after)
+        imports = "".join(f"{line}\n" for line in made.lines[0].imports)
         options = {name: options[name] for name in ("axis_types", "static") if name in options} | {
             "mesh": options.get("mesh") or {"X": 4},
             "slice": options.get("slice", "cpu:4"),
@@ -105,7 +105,7 @@ def as_written(written):
         assert tried.text == lower_file(written(imports + twin, "twin"), TargetFacts(args=args, **options))
         assert tried.text != tried.before
         assert tried.again == tried.before
-        assert getattr(builtins, "_hloscope_wrap", retracing._keep) is retracing._keep
+        assert getattr(builtins, "_hloscope_wrap", retracing.KEEPERS) is retracing.KEEPERS
         return tried
 
     return check
@@ -166,11 +166,11 @@ ACCUMULATING = """
 )
 def test_an_embedding_lookup_is_constrained_as_if_it_were_written(as_written, program, args):
     tried = as_written(MODEL + program, 'p["emb"][t]', X00, args)
-    assert tried.made.before == 'x = p["emb"][t]'
-    assert tried.made.after == 'x = jax.lax.with_sharding_constraint(p["emb"][t], P("X", None, None))'
-    assert tried.made.imports == ()
-    assert tried.made.needs_mesh
-    assert tried.made.shapes == ((8, 16, 8),)
+    assert tried.made.lines[0].before == 'x = p["emb"][t]'
+    assert tried.made.lines[0].after == 'x = jax.lax.with_sharding_constraint(p["emb"][t], P("X", None, None))'
+    assert tried.made.lines[0].imports == ()
+    assert tried.made.lines[0].needs_mesh
+    assert tried.made.lines[0].shapes == ((8, 16, 8),)
     assert tried.text.count("sharding_constraint") >= 2, "the cotangent is constrained too"
 
 
@@ -229,7 +229,7 @@ def test_functions_of_every_kind_are_traced_with_the_line(as_written, way):
     names = ("x", "y", "z", "c", "p[0]")
     expression = next(part for name in names if (part := f"jnp.sin({name})") in WAYS[way])
     tried = as_written(WAYS[way], expression, X0, (ROWS,), primitive="sin")
-    assert f'jax.lax.with_sharding_constraint({expression}, P("X", None))' in tried.made.after
+    assert f'jax.lax.with_sharding_constraint({expression}, P("X", None))' in tried.made.lines[0].after
 
 
 def test_a_vmapped_line_is_constrained_without_the_batch(as_written):
@@ -238,7 +238,7 @@ def test_a_vmapped_line_is_constrained_without_the_batch(as_written):
             return jax.vmap(lambda a, b: jnp.sin(a) + b, in_axes=(1, None))(x, y)
     """
     tried = as_written(program, "jnp.sin(a)", X0, ("f32[8@X,6,4]", "f32[8@X,4]"), primitive="sin")
-    assert tried.made.shapes == ((8, 4),)
+    assert tried.made.lines[0].shapes == ((8, 4),)
     assert '[{}, {"X"}, {}]' not in tried.before
     assert "{?}" in tried.text, "the batch dimension is left open"
 
@@ -256,19 +256,19 @@ def test_explicit_axes_are_resharded(as_written):
     program = "def step(x): return jnp.sin(x) * 2"
     options = {"axis_types": "explicit", "primitive": "sin"}
     tried = as_written(program, "jnp.sin(x)", ((), ("X",)), (ROWS,), **options)
-    assert tried.made.after == 'def step(x): return jax.sharding.reshard(jnp.sin(x), P(None, "X")) * 2'
+    assert tried.made.lines[0].after == 'def step(x): return jax.sharding.reshard(jnp.sin(x), P(None, "X")) * 2'
 
 
 def test_other_dimensions_may_be_left_open(as_written):
     tried = as_written("def step(x): return jnp.sin(x)", "jnp.sin(x)", X0, (ROWS,), leaves_open=True)
-    assert tried.made.after.endswith('jax.lax.with_sharding_constraint(jnp.sin(x), P("X", P.UNCONSTRAINED))')
+    assert tried.made.lines[0].after.endswith('jax.lax.with_sharding_constraint(jnp.sin(x), P("X", P.UNCONSTRAINED))')
     assert '[{"X"}, {?}]' in tried.text
 
 
 def test_several_axes_of_a_dimension(as_written):
     sharding = ((), ("X", "Y"))
     tried = as_written("def step(x): return jnp.sin(x)", "jnp.sin(x)", sharding, (ROWS,), mesh={"X": 2, "Y": 2})
-    assert 'P(None, ("X", "Y"))' in tried.made.after
+    assert 'P(None, ("X", "Y"))' in tried.made.lines[0].after
 
 
 FORMS = {
@@ -305,7 +305,7 @@ def test_the_whole_expression_is_wrapped(as_written, form):
     line, after, primitive = FORMS[form]
     text = f"def step(x):\n    {line}\n    return y" if form != "no end" else f"def step(x):\n    {line}"
     tried = as_written(text, BEGINS.get(form, form), X0, (ROWS,), primitive=primitive)
-    assert tried.made.after == after
+    assert tried.made.lines[0].after == after
 
 
 @pytest.mark.parametrize(
@@ -336,13 +336,13 @@ def test_the_whole_expression_is_wrapped(as_written, form):
 )
 def test_the_line_uses_the_names_of_its_file(as_written, head, called, imports):
     tried = as_written("def step(x): return jnp.sin(x)", "jnp.sin(x)", X0, (ROWS,), head=head)
-    assert tried.made.after == f'def step(x): return {called}("X", None))'
-    assert tried.made.imports == imports
+    assert tried.made.lines[0].after == f'def step(x): return {called}("X", None))'
+    assert tried.made.lines[0].imports == imports
 
 
 def test_a_name_that_is_local_means_something_else(as_written):
     tried = as_written("def step(P): return jnp.sin(P)", "jnp.sin(P)", X0, (ROWS,))
-    assert tried.made.after.endswith('(jnp.sin(P), jax.sharding.PartitionSpec("X", None))')
+    assert tried.made.lines[0].after.endswith('(jnp.sin(P), jax.sharding.PartitionSpec("X", None))')
 
 
 def test_the_constraint_has_the_users_line(written):
@@ -373,10 +373,10 @@ def test_a_cell_of_a_notebook():
 
     def work(function, known):
         constraint = WrittenConstraint(file=cell, line=5, column=20, sharding=X0)
-        return lower_with_constraint(function, lower(function, known, name="t"), constraint)
+        return lower_with_constraints(function, lower(function, known, name="t"), [constraint])
 
     made = with_function(Function(target=names["step"], facts=FACTS), work)
-    assert made.after == 'def step(x): return jax.lax.with_sharding_constraint(jnp.sin(x), P("X", None))'
+    assert made.lines[0].after == 'def step(x): return jax.lax.with_sharding_constraint(jnp.sin(x), P("X", None))'
     assert "sharding_constraint" in made.lowered.text
 
 
@@ -389,13 +389,13 @@ def test_the_shape_of_the_result_distinguishes_them_too(as_written):
         primitive="reduce_sum",
         shape=(8,),
     )
-    assert "(x.sum(1), P" in tried.made.after
+    assert "(x.sum(1), P" in tried.made.lines[0].after
 
 
 def test_the_end_of_the_expression_distinguishes_them_best(as_written):
     program = "def step(x): return x * x + x * 2 + x * 3"
     tried = as_written(program, "x * x", X0, (ROWS,), end=(5, len("def step(x): return x * x + x * 2")))
-    assert "(x * x + x * 2, P" in tried.made.after
+    assert "(x * x + x * 2, P" in tried.made.lines[0].after
 
 
 def test_a_function_that_was_traced_for_an_earlier_call(as_written):
@@ -405,7 +405,7 @@ def test_a_function_that_was_traced_for_an_earlier_call(as_written):
             return jax.nn.silu(first) * 2
     """
     tried = as_written(program, "jax.nn.silu(first)", X0, (ROWS,), primitive="logistic")
-    assert "with_sharding_constraint(jax.nn.silu(first), P" in tried.made.after
+    assert "with_sharding_constraint(jax.nn.silu(first), P" in tried.made.lines[0].after
 
 
 # ---- refusals
@@ -465,7 +465,7 @@ def refused(written):
         with pytest.raises(HloscopeError) as caught:
             try_constraint(file, expression, sharding, (ROWS,), **options)
         assert before == lower_file(file, facts)
-        assert getattr(builtins, "_hloscope_wrap", retracing._keep) is retracing._keep
+        assert getattr(builtins, "_hloscope_wrap", retracing.KEEPERS) is retracing.KEEPERS
         return str(caught.value).replace(f"{file.parent}/", "")
 
     return refuse
@@ -490,9 +490,8 @@ def test_a_file_that_was_edited_is_not_guessed_at(written, says):
         original = lower(function, known, name="t")
         line, column = find_place(file, "jnp.sin(x)")
         file.write_text(HEAD + SIN + " + 1")
-        lower_with_constraint(
-            function, original, WrittenConstraint(file=str(file), line=line, column=column, sharding=X0)
-        )
+        constraint = WrittenConstraint(file=str(file), line=line, column=column, sharding=X0)
+        lower_with_constraints(function, original, [constraint])
 
     with pytest.raises(HloscopeError) as caught:
         with_function(Function(target=f"{file}:step", facts=FACTS), work)
@@ -502,7 +501,7 @@ def test_a_file_that_was_edited_is_not_guessed_at(written, says):
 def test_a_library_is_not_rewritten(says):
     def work(function, known):
         original = lower(function, known, name="t")
-        lower_with_constraint(function, original, WrittenConstraint(file=jnp.__file__, line=1, column=0, sharding=X0))
+        lower_with_constraints(function, original, [WrittenConstraint(file=jnp.__file__, line=1, column=0, sharding=X0)])
 
     with pytest.raises(HloscopeError) as caught:
         with_function(Function(target=jnp.sin, facts=FACTS), work)
@@ -512,7 +511,7 @@ def test_a_library_is_not_rewritten(says):
 def test_a_program_that_was_traced_before_is_not_run_again(says):
     def work(function, known):
         original = lower(function, known, name="t")
-        lower_with_constraint(function, original, WrittenConstraint(file=__file__, line=1, column=0, sharding=X0))
+        lower_with_constraints(function, original, [WrittenConstraint(file=__file__, line=1, column=0, sharding=X0)])
 
     traced = jax.jit(jnp.sin).trace(jax.ShapeDtypeStruct((8, 4), jnp.float32))
     with pytest.raises(HloscopeError) as caught:
@@ -553,7 +552,7 @@ def test_another_thread_that_runs_the_line_sees_nothing(written):
             return inner(x) + np.asarray(beside).sum()
     """
     tried = try_constraint(written(HEAD + dedent(program)), "jnp.sin(x)", X0, (ROWS,), primitive="sin")
-    assert tried.made.shapes == ((8, 4),)
+    assert tried.made.lines[0].shapes == ((8, 4),)
 
 
 def test_a_program_with_its_own_mesh_needs_one_for_the_line(written):
@@ -569,15 +568,15 @@ def test_a_program_with_its_own_mesh_needs_one_for_the_line(written):
     constraint = WrittenConstraint(file=str(file), line=line, column=column, sharding=X0, primitive="sin")
 
     def work(function, known):
-        return lower_with_constraint(function, lower(function, known, name="t"), constraint)
+        return lower_with_constraints(function, lower(function, known, name="t"), [constraint])
 
     facts = TargetFacts(slice="cpu:4", args=("f32[8,4]",))
     made = with_function(Function(target=f"{file}:step", facts=facts), work)
-    assert made.needs_mesh
+    assert made.lines[0].needs_mesh
     assert 'sharding_constraint %0 <@mesh, [{"X"}, {}]>' in made.lowered.text
     file.write_text(HEAD + dedent(program) + "jax.set_mesh(mesh)\n")
     try:
-        assert not with_function(Function(target=f"{file}:step", facts=facts), work).needs_mesh
+        assert not with_function(Function(target=f"{file}:step", facts=facts), work).lines[0].needs_mesh
     finally:
         jax.set_mesh(None)  # which the module sets for whatever comes after it
 
@@ -600,4 +599,4 @@ def test_a_module_of_flax(as_written):
             return nnx.grad(lambda model: model(x).sum())(model)
     """
     tried = as_written(program, "self.up(x)", X0, None, primitive="dot_general")
-    assert 'jax.lax.with_sharding_constraint(self.up(x), P("X", None))' in tried.made.after
+    assert 'jax.lax.with_sharding_constraint(self.up(x), P("X", None))' in tried.made.lines[0].after
