@@ -291,7 +291,8 @@ class _CallInserter(ast.NodeTransformer):
             self._enter(node, number)
             return self.generic_visit(node)
         if isinstance(node, ast.AugAssign):
-            value = self._wrap(ast.copy_location(_spell_out(self.generic_visit(node)), node), number)
+            self.generic_visit(node)
+            value = self._wrap(ast.copy_location(_spell_out(node), node), number)
             return ast.copy_location(ast.Assign(targets=[node.target], value=value), node)
         return self._wrap(self.generic_visit(node), number)
 
@@ -451,7 +452,7 @@ def _find_entered_code(function: Function, argument: str) -> CodeType:
     itself = inspect.unwrap(function)
     while isinstance(itself, partial):
         itself = inspect.unwrap(itself.func)
-    code = getattr(itself, "__code__", None)
+    code: CodeType | None = getattr(itself, "__code__", None)
     if code is None or is_library(code.co_filename):
         raise _make_no_line_error("the program is not a function of a file of the user's")
     if argument not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:

@@ -25,6 +25,8 @@ class DecisionKind(StrEnum):
     """The axis shards a dimension that is summed over, and no other dimension claims it."""
     MADE_WHOLE = "made-whole"
     """A sharded dimension is made whole: an operation needs all of it, or an array is requested so."""
+    IDLE = "idle"
+    """The axis shards nothing in matmuls, which its devices repeat, and nothing claims it there."""
     AUTHORED = "authored"
     """The program's own collectives."""
 
@@ -68,7 +70,7 @@ class Decision(Brief):
         kind: Its form.
         axis: The mesh axis.
         winner: The dimension that has the axis; None if it shards none there.
-        loser: The dimension that claims it, or had it, and lacks it there; None without one.
+        loser: The dimension that claims it, had it, or could have it, and lacks it there; None without one.
         held_by: What gives the axis to the winner.
         lost_by: What gives it to the loser.
         places: The first values where both could have it.
@@ -81,8 +83,11 @@ class Decision(Brief):
         exposed_us: The exposed time of these collectives per step, in microseconds; None if not priced.
         other_bytes: About as many bytes would be sent per step if the loser had the axis at the same operations, from
             the shapes alone; None if unknown.
+        repeated_us: Time of matmuls, at the device's peak, that devices repeat because the axis shards nothing, in
+            microseconds; None if unknown, or if the axis shards something.
         is_lost: Whether the axis is where it costs most: the collectives that follow send several times what they would
-            if the loser had the axis, and the step waits for a notable part of that.
+            if the loser had the axis, and the step waits for a notable part of that; or devices repeat notable work
+            because it shards nothing; or a requested output lacks it where the state that it replaces has it.
         trials: The program with a constraint for the loser at one of the places, as the user would write it; None if
             none was asked for.
     """
@@ -103,6 +108,7 @@ class Decision(Brief):
     bound: Bound = Bound.EXACT
     exposed_us: float | None = None
     other_bytes: int | None = None
+    repeated_us: float | None = None
     is_lost: bool = False
     trials: Trials | None = None
 
@@ -122,6 +128,8 @@ class Decision(Brief):
         if self.kind is DecisionKind.AUTHORED:
             return f"collectives over {self.axis} that the program itself contains"
         lost = "a dimension" if self.loser is None else self.loser.summary
+        if self.kind is DecisionKind.IDLE:
+            return f"{self.axis} shards nothing in matmuls that its devices repeat, and could shard {lost}"
         if self.winner is None:
             need = f" for {' and '.join(self.operations[:_MOST_NAMES])}" if self.operations else ""
             return f"{self.axis} no longer shards {lost}, which is made whole{need}"

@@ -9,7 +9,7 @@ from rich.text import Text
 from hloscope.analysis.provenance import short_source
 from hloscope.base.units import format_bytes, format_share, format_time, pluralize
 from hloscope.model import Analysis
-from hloscope.model.decision import Decision
+from hloscope.model.decision import Decision, Place
 from hloscope.model.reason import AskedBy
 from hloscope.report.layout import fold, hang
 from hloscope.report.words import describe_gain, describe_trials
@@ -59,25 +59,33 @@ def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
 
 def format_cost(decision: Decision, analysis: Analysis) -> str:
     """`27.6 GB, 174 ms exposed (41% of the step)`: what follows from a decision in a step."""
-    said = [decision.size]
+    said = [decision.size] if decision.collectives else []
     time = analysis.time
     if decision.exposed_us is not None and time is not None and time.step_us > 0:
         share = format_share(decision.exposed_us / time.step_us)
         exposed = decision.bound.marked(format_time(decision.exposed_us))
-        said.append(f"{exposed} exposed ({decision.bound.marked(share)} of the step)")
-    return " · ".join([*said, pluralize(len(decision.collectives), "collective")])
+        said += [f"{exposed} exposed ({decision.bound.marked(share)} of the step)"] if decision.collectives else []
+    if decision.collectives:
+        said.append(pluralize(len(decision.collectives), "collective"))
+    if decision.repeated_us is not None and time is not None and time.step_us > 0:
+        share = format_share(decision.repeated_us / time.step_us)
+        said.append(f"at least {format_time(decision.repeated_us)} of repeated work ({share} of the step)")
+    return " · ".join(said)
 
 
 def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
     """The known facts about a decision beside its cost: labels, which may be empty, and sentences."""
     winner, loser = decision.winner, decision.loser
-    if not decision.is_lost or winner is None or loser is None:
+    if not decision.is_lost or loser is None:
         if winner is not None and decision.held_by:
             yield "", f"requested by {_name_askers(decision.held_by)}"
         return
-    claims = f"{loser.name}{_format_request(decision.lost_by)}, or {winner.name}{_format_request(decision.held_by)}"
-    array = "".join(f" of `{place.array}` ({short_source(place.source)})" for place in decision.places[:1])
-    yield "", f"{decision.axis} can shard only one dimension{array}: {claims}"
+    if winner is not None:
+        claims = f"{loser.name}{_format_request(decision.lost_by)}, or {winner.name}{_format_request(decision.held_by)}"
+        array = "".join(f" of {_name_place(place)}" for place in decision.places[:1])
+        yield "", f"{decision.axis} can shard only one dimension{array}: {claims}"
+    elif decision.lost_by:
+        yield "", f"{decision.axis} is requested for {loser.name} by {_name_askers(decision.lost_by)}"
     yield from _list_trials(decision)
 
 
@@ -95,6 +103,12 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "not tried", f"a constraint to {decision.places[0].spec} there{_format_other_bytes(decision)}"
     for label, words in describe_trials(trials):
         yield label, words
+
+
+def _name_place(place: Place) -> str:
+    """A value with its line: `x` (blk.py:21)."""
+    at = short_source(place.source)
+    return f"`{place.array}`" if at is None else f"`{place.array}` ({at})"
 
 
 def _format_other_bytes(decision: Decision) -> str:

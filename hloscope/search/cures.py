@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from math import inf
 from time import monotonic
 
@@ -19,11 +21,12 @@ from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, R
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis
-from hloscope.model.capture import Capture, ShardyModule, ValueSharding
-from hloscope.model.decision import Decision, Place
+from hloscope.model.capture import Capture, ShardyModule, ValueSharding, format_spec
+from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
-from hloscope.search.ranking import find_rates, is_explicit
+from hloscope.search.ranking import find_candidates, find_rates, is_explicit, rank_changes
+from hloscope.search.space import ProgramLeaf, ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.search.trials import (
     DOES_NOT_FIT,
@@ -33,6 +36,8 @@ from hloscope.search.trials import (
     price_as_written,
     price_changed,
 )
+from hloscope.why.claims import Claims
+from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import to_frames
 from hloscope.why.stage import explain_analysis, read_captured
 
@@ -44,7 +49,7 @@ _ENOUGH = 0.02
 _MOST_CONSTRAINTS, _MOST_COMPILED, _MOST_ROUNDS, _MOST_LINES = 4, 3, 2, 4
 _RANKING_S, _RANKING_SHARE = 10.0, 0.3
 """The time for ranking: at least this long, and otherwise this share of the program's own compile."""
-_PROGRESS, _ALIKE = 0.99, 1.03
+_PROGRESS, _ALIKE = 0.99, 1.1
 """The share of an estimate to which another constraint must bring it; the ratio up to which two are no different."""
 
 
@@ -207,8 +212,13 @@ class _CureSearch:
         self.stopped = False
 
     def run(self, decision: Decision) -> None:
-        """Tries cures of a decision until one helps, and then of what is lost in the program with that cure."""
+        """Tries cures of a decision until one helps, and then of what is lost in the program with that cure.
+
+        Lines of the function come first, and then what its caller would have to agree to.
+        """
         best = self._try_best(self._rank(decision, _Cure()))
+        if best is None or not best[2].helps:
+            best = self._try_best(self._rank_requests(decision)) or best
         for _ in range(_MOST_ROUNDS):
             left = None if best is None else self._find_lost(best[1])
             if best is None or left is None or self._until <= monotonic():
@@ -228,11 +238,10 @@ class _CureSearch:
 
     def _rank(self, decision: Decision, kept: _Cure) -> list[_Ranked]:
         """The cures of a decision, the most promising first; each place is constrained besides what is kept."""
-        took = self._subject.captured.compiled.seconds or 0.0
-        until = min(self._until, monotonic() + max(_RANKING_S, _RANKING_SHARE * took))
+        until = self._limit_ranking()
         found: list[_Ranked] = []
         level = [kept.add(place) for place in decision.places if not kept.has(place)]
-        level += [replace(kept, change=change) for change in self._list_changes(decision)] if not kept.places else []
+        level += [_Cure(change=change) for change in self._turn_constraints(decision)] if not kept.places else []
         fastest = inf
         for _ in range(_MOST_CONSTRAINTS):
             made = list(self._make_all(level, until))
@@ -286,15 +295,71 @@ class _CureSearch:
         claims.describe_all()
         return claims.find_places(decision.axis, decision.winner, decision.loser)
 
-    def _list_changes(self, decision: Decision) -> Iterator[Resharding]:
-        """The program's own constraints with the axis at the other dimension: all of them, then each line."""
+    @cached_property
+    def _program(self) -> UserProgram | None:
+        """The program as written; None if Shardy was not asked, or if shardings are part of its types."""
         captured = self._subject.captured
         if captured.compiled.shardy is None or is_explicit(self._subject.lowered):
+            return None
+        program = read_captured(captured.compiled.shardy, captured)
+        program.claims.describe_all()
+        return program
+
+    def _rank_requests(self, decision: Decision) -> list[_Ranked]:
+        """The changes of what the program requests of its caller, the most promising first."""
+        until, found = self._limit_ranking(), list[Resharding]()
+        if self._program is None:
+            return []
+        if decision.kind is DecisionKind.IDLE:
+            captured = self._subject.captured
+            leaves = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph)
+            found += _extend_requests(leaves, self._program.claims, decision)
+        elif decision.winner is None or any(asker.by == "output" for asker in decision.held_by):
+            found += self._rank_candidates(decision, until)
+        return sorted(self._make_all((_Cure(change=change) for change in found), until), key=lambda each: each.time_us)
+
+    def _limit_ranking(self) -> float:
+        took = self._subject.captured.compiled.seconds or 0.0
+        return min(self._until, monotonic() + max(_RANKING_S, _RANKING_SHARE * took))
+
+    def _rank_candidates(self, decision: Decision, until: float) -> Iterator[Resharding]:
+        """The most promising changes against the costliest collective of a decision."""
+        of_decision = [each for each in self._subject.analysis.collectives if each.name in decision.collectives]
+        worst = max(of_decision, key=lambda each: (each.exposed_us or 0.0) * each.executions, default=None)
+        if worst is None or worst.reason is None:
             return
-        claims = read_captured(captured.compiled.shardy, captured).claims
-        claims.describe_all()
+        found = find_candidates(self._subject.captured, worst.reason, self._subject.lowered.facts.dims)
+        ranked = rank_changes(self._subject, found, max(until - monotonic(), 0.0)) if found else ()
+        stable = (each.change for each in ranked if each.time_us is not None and self._keeps_state(each.change))
+        yield from islice(stable, _MOST_LINES)
+
+    def _keeps_state(self, change: Resharding) -> bool:
+        """Returns whether the arguments and results of each type are sharded alike with a change, if as many.
+
+        Otherwise a state that comes back sharded otherwise than it went in would be moved between the steps, at a cost
+        that no figure has.
+        """
+        captured = self._subject.captured
+        after = {("argument", leaf.index): leaf.after for leaf in change.arguments}
+        after |= {("result", leaf.index): leaf.after for leaf in change.results}
+        if not after:
+            return True
+        found: dict[object, dict[str, list[object]]] = {}
+        for side, arrays in (("argument", captured.arguments), ("result", captured.outputs)):
+            for index, array in enumerate(arrays or ()):
+                sharding = after.get((side, index), array.sharding)
+                said = sharding if isinstance(sharding, str) or sharding is None else format_spec(sharding)
+                of_type = found.setdefault((array.global_shape, array.dtype), {"argument": [], "result": []})
+                of_type[side].append(said)
+        pairs = ((sides["argument"], sides["result"]) for sides in found.values())
+        return all(len(one) != len(other) or sorted(map(str, one)) == sorted(map(str, other)) for one, other in pairs)
+
+    def _turn_constraints(self, decision: Decision) -> Iterator[Resharding]:
+        """The program's own constraints with the axis at the other dimension: all of them, then each line."""
         lines: dict[tuple[str, ValueSharding, ValueSharding], list[ConstraintEdit]] = {}
-        for op, sharding in claims.find_requests(decision.axis, decision.winner, decision.loser):
+        if self._program is None:
+            return
+        for op, sharding in self._program.claims.find_requests(decision.axis, decision.winner, decision.loser):
             place = short_source(to_frames(op.source))
             if place is not None and op.asked is not None:
                 edit = ConstraintEdit(operation=op.identity[-1], sharding=sharding)
@@ -355,7 +420,30 @@ class _CureSearch:
             helps=is_worthwhile(before, after),
             frees_output=bool(opened),
             opened=opened[:_MOST_OPENED],
+            moves=() if cure.change is None else tuple(leaf.name for leaf in cure.change.moved),
         )
+
+
+def _extend_requests(leaves: ProgramLeaves, claims: Claims, decision: Decision) -> Iterator[Resharding]:
+    """The arguments and requested results of a dimension with one more axis there."""
+    axis, loser = decision.axis, decision.loser
+
+    def extend(leaf: ProgramLeaf) -> ValueSharding | None:
+        """The sharding of a leaf with the axis, if it has the dimension."""
+        if leaf.value is None or leaf.sharding is None or loser is None:
+            return None
+        numbers = claims.find_dimensions(leaf.value, loser)[:1]
+        return (
+            tuple((*axes, axis) if at in numbers else axes for at, axes in enumerate(leaf.sharding))
+            if numbers
+            else None
+        )
+
+    arguments = [(leaf, spec) for leaf in leaves.arguments if (spec := extend(leaf)) is not None]
+    results = [(leaf, spec) for leaf in leaves.results if leaf.asked is not None and (spec := extend(leaf)) is not None]
+    change = leaves.change(arguments, results) if arguments else None
+    if change is not None:
+        yield change
 
 
 def _is_better(before: Figures, trial: Trial, than: Trial) -> bool:
@@ -403,6 +491,8 @@ def _name_cure(cure: _Cure) -> str:
     """A cure in the progress: `constraints at blk.py:21 and blk.py:30`."""
     places = [short_source(place.source) or place.array for place, _ in cure.places]
     places += [] if cure.change is None else [change.place for change in cure.change.constraints]
+    if not places:
+        return str(cure.change)
     return f"{'a constraint' if len(places) == 1 else 'constraints'} at {' and '.join(places)}"
 
 

@@ -143,16 +143,21 @@ class Claims:
     Args:
         askers: The requests of the program.
         letters: A letter for each dimension, by value.
+
+    Attributes:
+        askers: The requests of the program.
+        graph: The program.
     """
 
     def __init__(self, askers: Askers, letters: Mapping[int, Sequence[str | None]]) -> None:
-        self._askers, self._graph, self._known_letters = askers, askers.graph, letters
+        self.askers, self.graph, self._known_letters = askers, askers.graph, letters
         self._known: dict[DimensionClass, Dimension] = {}
         self._described: dict[Dimension, list[DimensionClass]] = defaultdict(list)
 
     @property
-    def _dimensions(self) -> Dimensions:
-        return self._graph.dimensions
+    def dimensions(self) -> Dimensions:
+        """The classes of the program's dimensions."""
+        return self.graph.dimensions
 
     # The requests for an axis.
 
@@ -161,43 +166,44 @@ class Claims:
         """The requests that give an axis to a class, by both; a part of a class is claimed with the whole."""
         found: dict[tuple[DimensionClass, str], dict[AskedBy, None]] = defaultdict(dict)
         for value, axis, number, asker in (*self._list_argument_claims(), *self._list_constraint_claims()):
-            found[self._dimensions.of(value.index)[number], axis][asker] = None
+            found[self.dimensions.of(value.index)[number], axis][asker] = None
         for value, axis, number, asker in self._list_output_claims():
-            found[self._dimensions.of(value.index)[number], axis].setdefault(asker)
+            found[self.dimensions.of(value.index)[number], axis].setdefault(asker)
         for (whole, axis), askers in list(found.items()):
-            for part in self._list_parts(whole):
+            for part in self.list_parts(whole):
                 found[part, axis].update(askers)
         return {key: tuple(askers) for key, askers in found.items()}
 
-    def _list_parts(self, whole: DimensionClass) -> Iterator[DimensionClass]:
+    def list_parts(self, whole: DimensionClass) -> Iterator[DimensionClass]:
+        """The classes that are parts of one, and their parts."""
         pending, seen = [whole], {whole}
         while pending:
-            for part in self._dimensions.parts.get(pending.pop(), frozenset()) - seen:
+            for part in self.dimensions.parts.get(pending.pop(), frozenset()) - seen:
                 seen.add(part)
                 pending.append(part)
                 yield part
 
     def _list_argument_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
-        for _, value in sorted(self._graph.arguments.items()):
+        for _, value in sorted(self.graph.arguments.items()):
             for number, axes in enumerate(known_sharding(value)):
                 for axis in axes:
-                    if self._askers.has_own(value, axis):
+                    if self.askers.has_own(value, axis):
                         yield value, whole_axis(axis), number, make_argument_asker(value, axis)
 
     def _list_constraint_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
-        for op in self._graph.module.ops:
+        for op in self.graph.module.ops:
             if is_written(op):
-                value = self._graph.value(op.results[0])
+                value = self.graph.value(op.results[0])
                 asked = op.asked or known_sharding(value)
                 for number, axes in enumerate(asked if len(asked) == len(value.shape) else ()):
                     for axis in axes:
-                        yield value, whole_axis(axis), number, self._askers.make_asker(op, axis)
+                        yield value, whole_axis(axis), number, self.askers.make_asker(op, axis)
 
     def _list_output_claims(self) -> Iterator[tuple[ShardyValue, str, int, AskedBy]]:
-        for number, value in enumerate(self._askers.returned):
+        for number, value in enumerate(self.askers.returned):
             for dimension, axes in enumerate(known_sharding(value)):
                 for axis in axes:
-                    asker = self._askers.find_output_asker(number, axis)
+                    asker = self.askers.find_output_asker(number, axis)
                     if asker is not None:
                         yield value, whole_axis(axis), dimension, asker
 
@@ -216,7 +222,7 @@ class Claims:
         """A class of dimensions under its name in the user's code; classes of one name, as of layers, are one."""
         if dimension not in self._known:
             size = self._sizes[dimension]
-            letter = self._letters.get(dimension)
+            letter = self.letters.get(dimension)
             made = Dimension(name=letter or str(size), size=size, role=self._roles.get(dimension))
             self._known[dimension] = made
             self._described[made].append(dimension)
@@ -236,17 +242,17 @@ class Claims:
     def _sizes(self) -> Mapping[DimensionClass, int]:
         """The largest size of each class: a part of it may be smaller."""
         found: dict[DimensionClass, int] = defaultdict(int)
-        for value in self._graph.module.values:
-            for size, dimension in zip(value.shape, self._dimensions.of(value.index), strict=True):
+        for value in self.graph.module.values:
+            for size, dimension in zip(value.shape, self.dimensions.of(value.index), strict=True):
                 found[dimension] = max(found[dimension], size)
         return found
 
     @cached_property
-    def _letters(self) -> Mapping[DimensionClass, str]:
+    def letters(self) -> Mapping[DimensionClass, str]:
         """The letter that most values have for each class."""
         found: dict[DimensionClass, Counter[str]] = defaultdict(Counter)
         for index, letters in self._known_letters.items():
-            for letter, dimension in zip(letters, self._dimensions.of(index), strict=False):
+            for letter, dimension in zip(letters, self.dimensions.of(index), strict=False):
                 if letter is not None and letter.isalpha():
                     found[dimension][letter] += 1
         return {dimension: letters.most_common(1)[0][0] for dimension, letters in found.items()}
@@ -258,8 +264,8 @@ class Claims:
         A weight is an argument that a result of the same dimensions replaces. Of a program of which most arguments are
         not replaced, nothing is known.
         """
-        replaced = {self._dimensions.of(value.index) for value in self._askers.returned if value.shape}
-        of = [self._dimensions.of(value.index) for value in self._graph.arguments.values() if value.shape]
+        replaced = {self.dimensions.of(value.index) for value in self.askers.returned if value.shape}
+        of = [self.dimensions.of(value.index) for value in self.graph.arguments.values() if value.shape]
         state = [classes for classes in of if classes in replaced]
         if 2 * len(state) <= len(of):
             return {}
@@ -268,7 +274,7 @@ class Claims:
         for classes in (classes for classes in of if classes not in replaced):
             for number, dimension in enumerate(classes):
                 role = DimensionRole.DATA if number else DimensionRole.BATCH
-                for part in (dimension, *self._list_parts(dimension)):
+                for part in (dimension, *self.list_parts(dimension)):
                     found.setdefault(part, role)
         return found
 
@@ -278,7 +284,7 @@ class Claims:
         self, value: ShardyValue, before: ValueSharding, after: ValueSharding, axes: Axes
     ) -> tuple[Claim, ...]:
         """The classes that lose axes in one value, and those that get them there."""
-        classes, found = self._dimensions.of(value.index), []
+        classes, found = self.dimensions.of(value.index), []
         for axis in dict.fromkeys(map(whole_axis, axes)):
             lost, won = (
                 [classes[number] for number in find_cut_dimensions(sharding, (axis,))] for sharding in (before, after)
@@ -307,7 +313,7 @@ class Claims:
             moved = set() if number is None else self._find_cut(op.operands[number], op.rule.operands[number], axis)
             winners = summed if number is None and summed else having - moved
             winners = set() if moved & op.rule.need_replication else winners
-            losers = moved or self._find_claiming(op, axis) - winners
+            losers = moved or self._find_claiming(op, axis) - winners or self._find_spare(op, axis, summed)
             found.append(self._make_claim(op, axis, winners, losers, moves=bool(moved)))
         return tuple(found)
 
@@ -315,14 +321,14 @@ class Claims:
         """The classes that lose axes at an operation without a rule, which makes its operands whole."""
         if op is None or op.rule is not None or number is None:
             return ()
-        value = self._graph.unmoved(self._graph.value(op.operands[number]))
+        value = self.graph.unmoved(self.graph.value(op.operands[number]))
         return self.find_moved(value, known_sharding(value), ((),) * len(value.shape), axes)
 
     def _make_claim(
         self, op: ShardyOp, axis: str, winners: Iterable[int], losers: Iterable[int], *, moves: bool
     ) -> Claim:
         won, lost = (
-            list(dict.fromkeys(self._dimensions.of_factor(op.index, factor) for factor in sorted(factors)))
+            list(dict.fromkeys(self.dimensions.of_factor(op.index, factor) for factor in sorted(factors)))
             for factors in (winners, losers)
         )
         lost = [dimension for dimension in lost if dimension not in self._reach(won)]
@@ -332,31 +338,64 @@ class Claims:
             won, lost = [], won
         winner = won[0] if won else None
         loser = lost[0] if lost else None
+        if loser is None:
+            other_bytes = None
+        elif winner is None:
+            other_bytes = self._count_exchanged(op, axis, loser)
+        else:
+            other_bytes = self._count_other_bytes(op, axis, loser)
         return Claim(
             axis=axis,
             winner=None if winner is None else self.describe(winner),
             loser=None if loser is None else self._describe_other(loser, winner),
-            other_bytes=None if loser is None else self._count_other_bytes(op, axis, loser),
+            other_bytes=other_bytes,
             operation=op.index,
         )
 
-    def _sides(self, op: ShardyOp) -> Iterator[tuple[ShardyValue, Sequence[tuple[int, ...]]]]:
+    def _find_spare(self, op: ShardyOp, axis: str, summed: set[int]) -> set[int]:
+        """The factor that could have an axis over which sums are completed that are larger than what they are of.
+
+        Nothing claims the axis for it: it is the one with which the least would be sent. Empty if there is none.
+        """
+        if not summed or not op.results or self.graph.in_manual(op):
+            return set()
+        result = self.graph.unmoved(self.graph.value(op.results[0]))
+        sizes = [self._count_bytes(value, axis) for value, _ in self.list_sides(op)]
+        operands, made = sizes[: len(op.operands)], sizes[len(op.operands)]
+        if made is None or sum(size or made for size in operands) >= made:
+            return set()
+        assert op.rule is not None
+        found = {
+            factors[0]: self._count_other_bytes(op, axis, self.dimensions.of_factor(op.index, factors[0]))
+            for number, factors in enumerate(op.rule.results[0])
+            if factors and factors[0] not in op.rule.reduction and self.is_divided_by(result, number, axis)
+        }
+        known = {factor: size for factor, size in found.items() if size}
+        return {min(known, key=lambda factor: known[factor])} if known else set()
+
+    def is_divided_by(self, value: ShardyValue, number: int, axis: str) -> bool:
+        """Returns whether an axis, beside those that do already, can shard a dimension of a value evenly."""
+        mesh = self.graph.module.mesh
+        others = [each for each in known_sharding(value)[number] if whole_axis(each) != axis]
+        return value.shape[number] % (multiply_axis_sizes(others, mesh) * mesh.get(axis, 1)) == 0
+
+    def list_sides(self, op: ShardyOp) -> Iterator[tuple[ShardyValue, Sequence[tuple[int, ...]]]]:
         """The operands and results of an operation, before they are moved for it, with each dimension's factors."""
         assert op.rule is not None
         pairs = (*zip(op.operands, op.rule.operands, strict=False), *zip(op.results, op.rule.results, strict=False))
         for index, mapping in pairs:
-            yield self._graph.unmoved(self._graph.value(index)), mapping
+            yield self.graph.unmoved(self.graph.value(index)), mapping
 
     def _find_cut(self, index: int, mapping: Sequence[tuple[int, ...]], axis: str) -> set[int]:
         """The major factors that an axis shards in an operand."""
-        value = self._graph.unmoved(self._graph.value(index))
+        value = self.graph.unmoved(self.graph.value(index))
         return {mapping[number][0] for number in find_cut_dimensions(known_sharding(value), (axis,)) if mapping[number]}
 
     def _find_having(self, op: ShardyOp, axis: str, skip: int | None) -> set[int]:
         """The factors that an axis shards in the operands and results of an operation, without one operand."""
         assert op.rule is not None
         found: set[int] = set()
-        for index, (value, mapping) in enumerate(self._sides(op)):
+        for index, (value, mapping) in enumerate(self.list_sides(op)):
             if index != skip:
                 found |= {
                     mapping[number][0]
@@ -368,8 +407,8 @@ class Claims:
     def _find_claiming(self, op: ShardyOp, axis: str) -> set[int]:
         """The factors of an operation whose classes claim an axis somewhere."""
         assert op.rule is not None
-        factors = (factor for _, mapping in self._sides(op) for here in mapping for factor in here[:1])
-        return {factor for factor in factors if self.find_claimants(self._dimensions.of_factor(op.index, factor), axis)}
+        factors = (factor for _, mapping in self.list_sides(op) for here in mapping for factor in here[:1])
+        return {factor for factor in factors if self.find_claimants(self.dimensions.of_factor(op.index, factor), axis)}
 
     # Where it fell.
 
@@ -378,21 +417,33 @@ class Claims:
 
         If the other one never had it, as where a loop takes slices of what the axis shards, the first values of both.
         """
-        if winner is None or loser is None:
+        if loser is None:
             return ()
         found: dict[object, Place] = {}
-        for finder in (self._find_places_of, self._find_sums, self._find_arguments):
-            for won in self._described[winner]:
-                for lost in self._described[loser]:
-                    for place in finder(axis, won, lost):
-                        found.setdefault((place.argument, place.source[:1], place.operation, place.sharding), place)
+
+        def add(places: Iterable[Place]) -> None:
+            for place in places:
+                found.setdefault((place.argument, place.source[:1], place.operation, place.sharding), place)
+
+        for lost in self._described[loser]:
+            if winner is None:
+                add(self._find_needed(axis, lost))
+                continue
+            for finder in (self._find_spare_sums, self._find_places_of, self._find_sums, self._find_arguments):
+                for won in self._described[winner]:
+                    add(finder(axis, won, lost))
         return tuple(found.values())[:_MOST_PLACES]
 
     def describe_all(self) -> None:
         """Describes all classes, so that places are found by descriptions from another trace of the program."""
-        for value in self._graph.module.values:
-            for dimension in self._dimensions.of(value.index):
+        for value in self.graph.module.values:
+            for dimension in self.dimensions.of(value.index):
                 self.describe(dimension)
+
+    def find_dimensions(self, value: ShardyValue, described: Dimension) -> tuple[int, ...]:
+        """The dimensions of a value that have a description."""
+        classes = self.dimensions.of(value.index)
+        return tuple(number for number, each in enumerate(classes) if self.describe(each) == described)
 
     def find_requests(
         self, axis: str, winner: Dimension | None, loser: Dimension | None
@@ -401,12 +452,12 @@ class Claims:
 
         Without a winner, those that leave the axis out.
         """
-        for op in self._graph.module.ops if loser is not None else ():
-            if not is_written(op) or not op.identity or self._graph.in_manual(op):
+        for op in self.graph.module.ops if loser is not None else ():
+            if not is_written(op) or not op.identity or self.graph.in_manual(op):
                 continue
-            value = self._graph.value(op.results[0])
+            value = self.graph.value(op.results[0])
             asked = op.asked or known_sharding(value)
-            described = [self.describe(dimension) for dimension in self._dimensions.of(value.index)]
+            described = [self.describe(dimension) for dimension in self.dimensions.of(value.index)]
             given = [described[number] for number in find_cut_dimensions(asked, (axis,)) if number < len(described)]
             if loser in described and given == ([] if winner is None else [winner]):
                 yield op, self._move(asked, axis, described.index(loser), self._described[loser][0])
@@ -429,42 +480,108 @@ class Claims:
         for op, value in (*first, *holding)[: _MOST_PLACES * _MOST_PLACES] if first else met[:_MOST_PLACES]:
             yield self._make_place(op, value, axis, lost)
 
+    def _find_needed(self, axis: str, lost: DimensionClass) -> Iterator[Place]:
+        """The values of which an operation needs a dimension whole, with the axis at each other one it divides."""
+        for op in self.graph.module.ops:
+            for value in self._list_needed(op, axis, lost):
+                origin = value
+                while (outside := self.graph.outside(origin)) is not None:
+                    origin = self.graph.unmoved(outside)
+                maker = self.graph.op(origin)
+                for other in self._list_spare_dimensions(op, value, axis):
+                    classes = self.dimensions.of(origin.index)
+                    if origin.shape != value.shape:
+                        continue
+                    sharding = self._move(known_sharding(origin), axis, other, classes[other])
+                    if maker is not None and maker.source:
+                        yield self._describe_place(maker, origin, sharding)
+                    elif origin.name is not None and origin.name.isidentifier():
+                        yield self._describe_argument(origin, sharding)
+
+    def _list_needed(self, op: ShardyOp, axis: str, lost: DimensionClass) -> Iterator[ShardyValue]:
+        """The operands of which an operation needs a dimension of a class whole that an axis shards."""
+        if op.rule is None or not op.rule.need_replication or self.graph.in_manual(op):
+            return
+        for value, mapping in list(self.list_sides(op))[: len(op.operands)]:
+            cut = find_cut_dimensions(known_sharding(value), (axis,))
+            factors = {factor for number in cut if number < len(mapping) for factor in mapping[number][:1]}
+            needed = factors & op.rule.need_replication
+            if lost in self._reach(self.dimensions.of_factor(op.index, factor) for factor in needed):
+                yield value
+
+    def _list_spare_dimensions(self, op: ShardyOp, value: ShardyValue, axis: str) -> list[int]:
+        """The dimensions of an operand that are not needed whole, and that an axis divides, largest first."""
+        assert op.rule is not None
+        mapping = next(mapping for side, mapping in self.list_sides(op) if side.index == value.index)
+        found = [
+            number
+            for number, factors in enumerate(mapping)
+            if factors and factors[0] not in op.rule.need_replication and self.is_divided_by(value, number, axis)
+        ]
+        return sorted(found, key=lambda number: -value.shape[number])
+
+    def _count_exchanged(self, op: ShardyOp, axis: str, lost: DimensionClass) -> int | None:
+        """Bytes that one device sends if an axis changes to another dimension of what an operation needs whole.
+
+        None if the operation does not need it, no other dimension can have the axis, or a type is unknown.
+        """
+        devices = self.graph.module.mesh.get(axis, 1)
+        for value in self._list_needed(op, axis, lost):
+            size = self._count_bytes(value, axis)
+            if size is not None and self._list_spare_dimensions(op, value, axis):
+                return round(size / devices * (devices - 1) / devices)
+        return None
+
+    def _describe_argument(self, value: ShardyValue, sharding: ValueSharding) -> Place:
+        return Place(
+            array=value.name or "",
+            source=(),
+            operation=None,
+            shape=value.shape,
+            sharding=sharding,
+            spec=render_spec(sharding) or "P()",
+            argument=value.name,
+        )
+
+    def _find_spare_sums(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
+        """The results of sums over a class, with the axis at another one that nothing claims it for."""
+        for op in self.graph.module.ops if not self.find_claimants(lost, axis) else ():
+            if op.rule is None or not op.source or not op.results or op.kind in MOVE_KINDS:
+                continue
+            value = self.graph.value(op.results[0])
+            summed = {self.dimensions.of_factor(op.index, factor) for factor in op.rule.reduction}
+            is_here = won in summed and lost in self.dimensions.of(value.index)
+            if is_here and self._holds(self._list_operands(op), won, axis):
+                yield self._make_place(op, value, axis, lost)
+
     def _find_sums(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
         """The results of sums over a class, whose operands have the axis there, where another class has it."""
-        for op in self._graph.module.ops:
+        for op in self.graph.module.ops:
             rule = op.rule
             if rule is None or not op.source or op.kind in MOVE_KINDS or not op.results:
                 continue
-            value = self._graph.value(op.results[0])
+            value = self.graph.value(op.results[0])
             if not self._holds((value.index,), won, axis) or not self._holds(self._list_operands(op), lost, axis):
                 continue
-            if lost in {self._dimensions.of_factor(op.index, factor) for factor in rule.reduction}:
+            if lost in {self.dimensions.of_factor(op.index, factor) for factor in rule.reduction}:
                 kept = tuple(tuple(a for a in axes if whole_axis(a) != axis) for axes in known_sharding(value))
                 yield self._describe_place(op, value, kept)
 
     def _find_arguments(self, axis: str, won: DimensionClass, lost: DimensionClass) -> Iterator[Place]:
         """The arguments of two classes of which the first has an axis, under names of the function's own."""
-        for _, value in sorted(self._graph.arguments.items()):
-            classes = self._dimensions.of(value.index)
+        for _, value in sorted(self.graph.arguments.items()):
+            classes = self.dimensions.of(value.index)
             is_named = value.name is not None and value.name.isidentifier()
             if is_named and lost in classes and self._holds((value.index,), won, axis):
                 sharding = self._move(known_sharding(value), axis, classes.index(lost), lost)
-                yield Place(
-                    array=value.name or "",
-                    source=(),
-                    operation=None,
-                    shape=value.shape,
-                    sharding=sharding,
-                    spec=render_spec(sharding) or "P()",
-                    argument=value.name,
-                )
+                yield self._describe_argument(value, sharding)
 
     def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:
         """The value that a loop begins with where it ends with another one, and the operation that makes it."""
         if op.kind != "stablehlo.while":
             return
-        first = self._graph.unmoved(self._graph.value(op.operands[op.results.index(value.index)]))
-        maker = self._graph.op(first)
+        first = self.graph.unmoved(self.graph.value(op.operands[op.results.index(value.index)]))
+        maker = self.graph.op(first)
         if maker is not None and maker.source and maker.kind not in MOVE_KINDS:
             yield maker, first
 
@@ -475,19 +592,19 @@ class Claims:
 
         Copies of one number, such as the zeros in which a loop collects its results, are no place for a constraint.
         """
-        for op in sorted(self._graph.module.ops, key=lambda op: op.kind in _HOLDERS):
-            is_filled = not any(self._graph.value(index).shape for index in op.operands)
+        for op in sorted(self.graph.module.ops, key=lambda op: op.kind in _HOLDERS):
+            is_filled = not any(self.graph.value(index).shape for index in op.operands)
             if not op.source or op.kind in MOVE_KINDS or is_filled:
                 continue
-            for value in map(self._graph.value, op.results):
-                if self._holds((value.index,), won, axis) and lost in self._reach(self._dimensions.of(value.index)):
+            for value in map(self.graph.value, op.results):
+                if self._holds((value.index,), won, axis) and lost in self._reach(self.dimensions.of(value.index)):
                     yield op, value
 
     def _list_order(self, dimension: DimensionClass) -> Mapping[str, int]:
         """The order of the mesh axes on a class: as the largest request for it has them, then as in the mesh."""
         said = (axes for claimed, axes in self._requests if claimed == dimension)
         first = max(said, key=len, default=())
-        return {axis: number for number, axis in enumerate(dict.fromkeys((*first, *self._graph.module.mesh)))}
+        return {axis: number for number, axis in enumerate(dict.fromkeys((*first, *self.graph.module.mesh)))}
 
     @cached_property
     def _requests(self) -> tuple[tuple[DimensionClass, tuple[str, ...]], ...]:
@@ -495,37 +612,37 @@ class Claims:
         found = []
         for value, _, number, _ in (*self._list_argument_claims(), *self._list_constraint_claims()):
             axes = tuple(map(whole_axis, known_sharding(value)[number]))
-            whole = self._dimensions.of(value.index)[number]
-            found += [(dimension, axes) for dimension in (whole, *self._list_parts(whole))]
+            whole = self.dimensions.of(value.index)[number]
+            found += [(dimension, axes) for dimension in (whole, *self.list_parts(whole))]
         return tuple(dict.fromkeys(found))
 
     def _list_operands(self, op: ShardyOp) -> list[int]:
         """The operands of an operation as they were before they were moved for it."""
-        return [self._graph.unmoved(self._graph.value(index)).index for index in op.operands]
+        return [self.graph.unmoved(self.graph.value(index)).index for index in op.operands]
 
     def _holds(self, values: Iterable[int], dimension: DimensionClass, axis: str) -> bool:
         """Returns whether an axis shards a class, or a dimension that it is a part of, in any of some values."""
         for index in values:
-            sharding = known_sharding(self._graph.value(index))
-            for here, axes in zip(self._dimensions.of(index), sharding, strict=True):
-                if axis in map(whole_axis, axes) and dimension in (here, *self._list_parts(here)):
+            sharding = known_sharding(self.graph.value(index))
+            for here, axes in zip(self.dimensions.of(index), sharding, strict=True):
+                if axis in map(whole_axis, axes) and dimension in (here, *self.list_parts(here)):
                     return True
         return False
 
     def _reach(self, classes: Iterable[DimensionClass]) -> set[DimensionClass]:
-        return {part for dimension in classes for part in (dimension, *self._list_parts(dimension))}
+        return {part for dimension in classes for part in (dimension, *self.list_parts(dimension))}
 
     def _make_place(self, op: ShardyOp, value: ShardyValue, axis: str, lost: DimensionClass) -> Place:
-        classes = self._dimensions.of(value.index)
+        classes = self.dimensions.of(value.index)
         number = next(
             (number for number, here in enumerate(classes) if here == lost),
-            next((number for number, here in enumerate(classes) if lost in self._list_parts(here)), 0),
+            next((number for number, here in enumerate(classes) if lost in self.list_parts(here)), 0),
         )
         return self._describe_place(op, value, self._move(known_sharding(value), axis, number, lost))
 
     def _describe_place(self, op: ShardyOp, value: ShardyValue, sharding: ValueSharding) -> Place:
         operation = (op.op_name or "").rpartition("/")[2].rstrip(":") or None
-        name = find_assigned_name(self._graph, value) or f"result of {operation or op.kind}"
+        name = find_assigned_name(self.graph, value) or f"result of {operation or op.kind}"
         return Place(
             array=name,
             source=to_frames(op.source),
@@ -544,27 +661,28 @@ class Claims:
         over it is completed by an all-reduce. None if the operation does not have that class, or a type is unknown.
         """
         assert op.rule is not None
-        devices = self._graph.module.mesh.get(axis, 1)
+        devices = self.graph.module.mesh.get(axis, 1)
+        is_spare = not self.find_claimants(loser, axis)  # so that nothing before the operation shards it
         here = {
             factor
-            for _, mapping in self._sides(op)
+            for _, mapping in self.list_sides(op)
             for dimension in mapping
             for factor in dimension[:1]
-            if self._dimensions.of_factor(op.index, factor) == loser
+            if self.dimensions.of_factor(op.index, factor) == loser
         }
         if not here or devices < 2:
             return None
         moved: list[tuple[float, ShardyValue]] = []
-        for value, mapping in list(self._sides(op))[: len(op.operands)]:
+        for value, mapping in list(self.list_sides(op))[: len(op.operands)]:
             has_it = any(factor in here for dimension in mapping for factor in dimension[:1])
-            if axis not in map(whole_axis, axes_in(known_sharding(value))) or self._graph.is_filled(value):
+            if axis not in map(whole_axis, axes_in(known_sharding(value))) or self.graph.is_filled(value):
                 continue
             if not has_it:
                 moved.append((1, value))
-            elif self._graph.is_of_argument(value):  # which is sharded otherwise
+            elif is_spare or self.graph.is_of_argument(value):  # which is sharded otherwise
                 moved.append((1 / devices, value))
         if here & op.rule.reduction:
-            moved.append((2, self._graph.unmoved(self._graph.value(op.results[0]))))
+            moved.append((2, self.graph.unmoved(self.graph.value(op.results[0]))))
         counts = [(times, self._count_bytes(value, axis)) for times, value in moved]
         known = [times * size for times, size in counts if size is not None]
         return round(sum(known) * (devices - 1) / devices) if len(known) == len(counts) else None
@@ -577,5 +695,5 @@ class Claims:
         size = eight_bytes / 8
         for dimension, axes in zip(value.shape, known_sharding(value), strict=True):
             left = tuple(each for each in axes if whole_axis(each) != axis)
-            size *= dimension / multiply_axis_sizes(left, self._graph.module.mesh)
+            size *= dimension / multiply_axis_sizes(left, self.graph.module.mesh)
         return size

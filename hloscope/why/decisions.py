@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
+from math import inf
 from operator import add
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from hloscope.model.decision import Decision, DecisionKind
 from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
 from hloscope.model.vocabulary import Bound
 from hloscope.why.claims import Claims
+from hloscope.why.idle_axes import IdleAxes
 
 LEAST_GAIN = 0.05
 """The least share of the step for the exposed time of the bytes that would be saved."""
@@ -39,6 +41,8 @@ class _Key(NamedTuple):
         """The decision's name."""
         if self.kind is DecisionKind.AUTHORED:
             return f"{self.axis}: written by the program"
+        if self.kind is DecisionKind.IDLE:
+            return f"{self.axis}: idle, not {self.loser.name if self.loser is not None else 'used'}"
         if self.winner is None:
             return f"{self.axis}: {self.loser.name if self.loser is not None else 'an array'} made whole"
         return f"{self.axis}: {self.winner.name}" + ("" if self.loser is None else f", not {self.loser.name}")
@@ -80,9 +84,27 @@ def find_decisions(
         wire_bytes=sum(collective.wire_bytes_per_step or 0 for collective in collectives),
         us=None if time is None else time.step_us,
     )
-    made = [_make_decision(key, of_key, claims, step) for key, of_key in shares.items()]
+    repeated = dict(_find_repeated(claims, time))
+    for key, repeated_us in repeated.items():
+        if repeated_us >= LEAST_GAIN * (step.us or 0.0):
+            shares.setdefault(key, [])
+    made = [_make_decision(key, of_key, claims, step, repeated.get(key)) for key, of_key in shares.items()]
     judged = [replace(each, is_lost=each.is_lost and not _is_answered(each, made)) for each in made]
-    return tuple(sorted(judged, key=lambda each: (-(each.exposed_us or 0.0), -(each.wire_bytes or 0), each.name)))
+
+    def key_of(decision: Decision) -> tuple[float, float, str]:
+        waited_us = (decision.exposed_us or 0.0) + (decision.repeated_us or 0.0)
+        return -waited_us, -(decision.wire_bytes or 0), decision.name
+
+    return tuple(sorted(judged, key=key_of))
+
+
+def _find_repeated(claims: Claims | None, time: StepTime | None) -> Iterator[tuple[_Key, float]]:
+    """The time of matmuls, at the device's peak, that devices repeat because an axis shards nothing."""
+    if claims is None or time is None or not time.flops or not time.peak_flops_share:
+        return
+    for (axis, dimension, is_claimed), flops in IdleAxes(claims).repeated.items():
+        kind = DecisionKind.MADE_WHOLE if is_claimed else DecisionKind.IDLE
+        yield _Key(kind, axis, None, dimension), time.step_us * time.peak_flops_share * flops / time.flops
 
 
 class _Step(NamedTuple):
@@ -106,16 +128,26 @@ def _list_keys(collective: Collective, reason: Reason) -> Iterator[tuple[_Key, C
         yield _Key(kind, claim.axis, claim.winner, claim.loser), claim
 
 
-def _make_decision(key: _Key, shares: Sequence[_Share], claims: Claims | None, step: _Step) -> Decision:
+def _make_decision(
+    key: _Key, shares: Sequence[_Share], claims: Claims | None, step: _Step, repeated_us: float | None
+) -> Decision:
     wire_bytes = _sum_known(share.of(share.collective.wire_bytes_per_step) for share in shares)
     exposed_us = _sum_known(share.of(_find_exposed(share.collective)) for share in shares)
-    other_bytes = None if key.loser is None or key.winner is None else _sum_other_bytes(shares)
+    other_bytes = None if key.loser is None else _sum_other_bytes(shares)
     is_lost = (
         wire_bytes is not None
         and bool(other_bytes)
         and wire_bytes > LOST_FACTOR * (other_bytes or 0)
         and _is_notable(wire_bytes, other_bytes or 0, exposed_us, step)
     )
+    if not is_lost and wire_bytes and claims is not None and _is_notable(wire_bytes, 0, exposed_us, step):
+        asked = any(asker.by == "output" for share in shares for asker in share.reason.asked_by)
+        idle = IdleAxes(claims)
+        is_lost = asked and bool(idle.find_unlike_outputs(key.axis, key.winner, key.loser))
+        is_lost = is_lost or (key.winner is None and idle.is_needless(key.axis, key.loser))
+    needs_place = key.winner is not None
+    if not is_lost and key.winner is None and repeated_us is not None:
+        is_lost = repeated_us >= LEAST_GAIN * (step.us or inf)
     places = claims.find_places(key.axis, key.winner, key.loser) if claims is not None and is_lost else ()
     needing = [share.reason for share in shares if key.kind is DecisionKind.MADE_WHOLE]
     lines = (find_users_frame(share.collective.source) for share in shares)
@@ -137,7 +169,8 @@ def _make_decision(key: _Key, shares: Sequence[_Share], claims: Claims | None, s
         bound=reduce(add, bounds, Bound.EXACT),
         exposed_us=exposed_us,
         other_bytes=None if other_bytes is None else round(other_bytes),
-        is_lost=is_lost and bool(places),
+        repeated_us=repeated_us if key.winner is None else None,
+        is_lost=is_lost and (bool(places) or not needs_place),
     )
 
 

@@ -25,7 +25,7 @@ class Lost:
     Attributes:
         axis: The mesh axis.
         winner: The letters of the dimension that has it, any of them if there are several; `-` among them for none.
-        loser: Those of the dimension that should.
+        loser: Those of the dimension that should; `-` among them for one that nothing claims the axis for.
     """
 
     axis: str
@@ -40,7 +40,7 @@ class Lost:
         return (
             decision.axis == self.axis
             and _is_one_of(decision.winner, self.winner, dims)
-            and _is_one_of(decision.loser, self.loser, dims)
+            and (_is_one_of(decision.loser, self.loser, dims) or ("-" in self.loser and not decision.lost_by))
         )
 
 
