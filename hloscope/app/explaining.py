@@ -61,8 +61,9 @@ def explain(
         args: One entry per positional argument, as for `analyze`.
         collective: Which to explain: the name of one, such as `all-gather.8`; its number in the report, where
             `found.collectives[0]` is 1; an element of `found.collectives`; a selector such as `all-gather@fsdp`, as in
-            `found[…]`, for all that it matches; or `all`. A name takes precedence over a selector. By default all are
-            explained, and changes are tried against the one that moves the most bytes.
+            `found[…]`, for all that it matches; a mesh axis, an argument, a line such as `model.py:21` or a decision
+            such as `data: D, not B`, for all that are about it; or `all`. A name takes precedence over the others. By
+            default all are explained, and changes are tried against the one that moves the most bytes.
         try_s: Time limit for trying changes, in seconds or such as `5m`. By default only a few are tried, and only for
             programs that compile quickly.
         trials: Whether to try changes at all.

@@ -153,13 +153,16 @@ def shardings(target: str, draw: bool, **options: Any) -> Result[ShardingTable]:
 _EXPLAIN_EPILOG = """\b
 COLLECTIVE is an instruction's name, such as all-gather.8; its number in the
 list of `hloscope analyze`, counted from 1; a contract selector, such as
-all-gather@fsdp; or all. By default the one that moves most is explained and
-the others are listed; JSON explains all of them.
+all-gather@fsdp; a mesh axis, an argument, a line such as model.py:21, or a
+decision such as 'data: D, not B', for all that are about it; or all. By
+default the one that moves most is explained and the others are listed; JSON
+explains all of them.
 
 \b
 Examples
   hloscope explain model.py:step
   hloscope explain model.py:step all-gather.8
+  hloscope explain model.py:step model.py:21
   hloscope explain model.py:step all
   hloscope explain model.py:step 1 --format json
   hloscope explain model.py:step --try 5m

@@ -12,7 +12,7 @@ from hloscope.base.errors import Either, TargetError, did_you_mean, say
 from hloscope.base.results import Shown, group_by, shorten_to_line
 from hloscope.base.units import pluralize
 from hloscope.model import Analysis, Collective, Collectives, SourceFrame
-from hloscope.model.reason import Frame, Operation, Reason, ReasonKind, Tensor
+from hloscope.model.reason import Frame, Operation, Reason, ReasonKind, Stack, Tensor
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Kind
 from hloscope.why.sentences import (
@@ -134,16 +134,16 @@ def explain_collectives(
 
     Args:
         analysis: An analysis with reasons.
-        named: The name of the instruction, with or without `%`, its 1-based number in the report's list, or a contract
-        selector such as `all-gather@X` for all matching ones; None for all. Of several, those that differ only in their
-        name are given once.
+        named: The name of the instruction, with or without `%`, or its 1-based number in the report's list; for
+            several, a contract selector such as `all-gather@X`, a mesh axis, a decision such as `data: D, not B`, an
+            argument, or a line such as `blk.py:21`. None for all. Those that differ only in their name are given once.
         sources: The files of the user's code that may be read.
 
     Raises:
-        TargetError: There is no such collective.
+        TargetError: Nothing in the program has this name.
         NotationError: The selector names an axis that does not exist, or cannot be read.
     """
-    chosen = None if named is None else _find_places(analysis.collectives, named)
+    chosen = None if named is None else _find_places(analysis, named)
     return tuple(
         _explain_collective(analysis, numbers[0], len(numbers), sources)
         for numbers in group_alike(analysis.collectives, chosen)
@@ -167,8 +167,9 @@ def group_alike(collectives: Collectives, chosen: Collection[int] | None = None)
     return tuple(map(tuple, group_by(numbers, key).values()))
 
 
-def _find_places(collectives: Collectives, named: str) -> Collection[int]:
+def _find_places(analysis: Analysis, named: str) -> Collection[int]:
     """The 1-based numbers of collectives in the list."""
+    collectives = analysis.collectives
     names, wanted = [collective.name for collective in collectives], named.removeprefix("%")
     if wanted in names:
         return (names.index(wanted) + 1,)
@@ -180,6 +181,9 @@ def _find_places(collectives: Collectives, named: str) -> Collection[int]:
         numbers = [number for number, place in places if place in selected]
         if numbers:
             return numbers
+    related = _find_related(analysis, named)
+    if related:
+        return related
     shown = ", ".join(f"%{name}" for name in names[:_NAMED])
     more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     near = did_you_mean(wanted, dict.fromkeys([*names, *(collective.kind for collective in collectives)]))
@@ -187,9 +191,10 @@ def _find_places(collectives: Collectives, named: str) -> Collection[int]:
     how = say(
         first,
         Either(
-            "name one of them, give its number in the list of hloscope analyze, or a selector, all-gather@X",
-            'write collective="NAME" with one of them, its number in the report, or a selector: '
-            'collective="all-gather@X"',
+            "name one of them, its number in the list of hloscope analyze, a selector such as all-gather@X, an axis, "
+            "an argument, a line such as model.py:21, or a decision",
+            'write collective="NAME" with one of them, its number in the report, a selector such as "all-gather@X", an '
+            'axis, an argument, a line such as "model.py:21", or a decision',
         ),
     )
     raise TargetError(
@@ -197,6 +202,42 @@ def _find_places(collectives: Collectives, named: str) -> Collection[int]:
         why=f"it has {shown}{more}" if names else "it has no collectives",
         fix=how if names else "leave the name out",
     )
+
+
+def _find_related(analysis: Analysis, named: str) -> tuple[int, ...]:
+    """The numbers of the collectives of a decision, over an axis, of an argument, or at a line of the user's."""
+    file, _, line = named.rpartition(":")
+    followed = {
+        name
+        for decision in analysis.decisions
+        if named in (decision.name, decision.summary)
+        or any(_is_at(place.source, file, line) for place in decision.places)
+        for name in decision.collectives
+    }
+
+    def is_meant(collective: Collective) -> bool:
+        is_named = collective.name in followed or named in (collective.axes or ())
+        return is_named or named in _list_arguments(collective) or _is_at(collective.source, file, line)
+
+    return tuple(number for number, collective in enumerate(analysis.collectives, start=1) if is_meant(collective))
+
+
+def _is_at(source: Stack, file: str, line: str) -> bool:
+    """Returns whether a stack has a line of a file, which may be the end of its path."""
+    return line.isdigit() and any(
+        frame.line == int(line) and f"/{frame.file}".endswith(f"/{file}") for frame in source if file
+    )
+
+
+def _list_arguments(collective: Collective) -> set[str]:
+    """The arguments that the reason for a collective names."""
+    reason = collective.reason
+    if reason is None:
+        return set()
+    arrays = (reason.moved, reason.result, reason.weight, *reason.operands)
+    names = [array.argument for array in arrays if array is not None]
+    names += [asker.name for asker in (*reason.asked_by, *reason.held_by) if asker.by == "argument"]
+    return set(filter(None, names))
 
 
 def _is_selector(named: str) -> bool:

@@ -108,3 +108,72 @@ def test_text_alone_has_no_decisions(tmp_path):
     found = analyze(train(lost), WEIGHTS, TOKENS, save_hlo=tmp_path / "step.hlo")
     assert found.decisions
     assert hloscope.analyze(tmp_path / "step.hlo", mesh={"data": 4, "model": 2}).decisions == ()
+
+
+def test_collectives_are_explained_by_decision_axis_argument_and_line():
+    found = analyze(train(lost), WEIGHTS, TOKENS)
+    (decision,) = lost_of(found)
+    place = decision.places[0].source[0]
+    over_data = [each.name for each in found.collectives if "data" in each.axes]
+
+    def explained(named):
+        return {each.collective.name for each in hloscope.explain(found, collective=named)}
+
+    assert explained(decision.name) <= set(decision.collectives)
+    assert explained("data") <= set(over_data)
+    assert explained(f"test_decisions.py:{place.line}") >= explained(decision.name)
+    assert explained("weights['up']")
+    with pytest.raises(hloscope.HloscopeError, match="no collective 'tests'"):
+        hloscope.explain(found, collective="tests")
+
+
+def test_an_axis_over_which_sums_are_larger_than_their_operands_is_lost():
+    def scores(q, k):
+        return jnp.einsum("sk,tk->st", q, k)
+
+    (decision,) = lost_of(analyze(scores, "f32[2048,16@model]", "f32[2048,16@model]", mesh={"model": 8}))
+    assert (decision.winner.size, decision.loser.size, decision.lost_by) == (16, 2048, ())
+    assert lost_of(analyze(scores, "f32[16,2048@model]", "f32[16,2048@model]", mesh={"model": 8})) == []
+
+
+def test_a_dimension_that_an_operation_needs_whole_where_another_one_could_be_sharded():
+    def sum_all(x, w):
+        return jax.lax.scan(lambda total, each: (total + each @ w, None), jnp.zeros((64, 512)), x)[0]
+
+    (decision,) = lost_of(analyze(sum_all, "f32[8@data,64,512]", "f32[512,512]", mesh={"data": 8}))
+    assert (decision.winner, decision.loser.size, decision.operations) == (None, 8, ("dynamic_slice",))
+    assert [(place.argument, place.spec) for place in decision.places] == [
+        ("x", "P(None, None, 'data')"),
+        ("x", "P(None, 'data', None)"),
+    ]
+
+
+def test_what_the_compiler_exchanges_by_itself_is_no_fault():
+    found = analyze(jnp.sort, "f32[64,4096@model]", mesh={"model": 8})
+    assert [each.is_lost for each in found.decisions] == [False]
+
+
+def test_an_output_that_lacks_an_axis_of_the_state_that_it_replaces():
+    def step(p, m, x):
+        m = 0.9 * m + x
+        return p - m, m
+
+    rows = "f32[512@data,512]"
+    found = analyze(step, rows, rows, rows, mesh={"data": 8}, out=("P()", "P('data', None)"))
+    assert [(each.winner, each.loser.size, each.is_lost) for each in found.decisions] == [(None, 512, True)]
+    whole = "f32[512,512]"
+    kept = analyze(step, whole, rows, rows, mesh={"data": 8}, out=("P()", "P('data', None)"))
+    assert lost_of(kept) == []  # ZeRO-1: the weights are whole, and a sharded momentum updates them
+
+
+def test_a_constraint_that_takes_an_axis_which_the_next_operation_gives_back():
+    def step(x, up, down):
+        hidden = constrained(jax.nn.relu(x @ up), spec)
+        return hidden @ down
+
+    args = ("f32[64,512]", "f32[512,2048@model]", "f32[2048@model,512]")
+    spec = P(None, None)
+    (decision,) = lost_of(analyze(step, *args, mesh={"model": 8}))
+    assert (decision.winner, decision.loser.size) == (None, 2048)
+    spec = P(None, "model")
+    assert lost_of(analyze(step, *args, mesh={"model": 8})) == []
