@@ -37,6 +37,7 @@ from hloscope.search.trials import (
     price_changed,
 )
 from hloscope.why.claims import Claims
+from hloscope.why.idle_axes import IdleAxes
 from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import to_frames
 from hloscope.why.stage import explain_analysis, read_captured
@@ -113,8 +114,7 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
     if confirms and before.stage is CompileStage.SCHEDULED and any(trial.helps for _, trial in done):
         subject.stage("compiling the program with the constraint to machine code")
         done = confirm_best(subject, done, begun + seconds, lambda lowered: lowered)
-    problems = list(search.problems)
-    problems += [trial.problem for _, trial in done if trial.problem is not None]
+    problems = [trial.problem for _, trial in done if trial.problem is not None] + search.problems
     compiled = tuple(trial for _, trial in done if trial.after is not None)
     helps = any(trial.helps for trial in compiled)
     return Trials(
@@ -190,6 +190,10 @@ class _Ranked:
     time_us: float
 
 
+_Done = tuple[_Ranked, Capture, Trial]
+"""A compiled cure."""
+
+
 class _CureSearch:
     """The cures of one decision.
 
@@ -214,11 +218,15 @@ class _CureSearch:
     def run(self, decision: Decision) -> None:
         """Tries cures of a decision until one helps, and then of what is lost in the program with that cure.
 
-        Lines of the function come first, and then what its caller would have to agree to.
+        Lines of the function come first, and then what its caller would have to agree to: the other way round where a
+        requested output is the reason.
         """
-        best = self._try_best(self._rank(decision, _Cure()))
-        if best is None or not best[2].helps:
-            best = self._try_best(self._rank_requests(decision)) or best
+        best: _Done | None = None
+        of_caller = self._is_of_output(decision)
+        for is_of_caller in (of_caller, not of_caller):
+            if best is None or not best[2].helps:
+                ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, _Cure())
+                best = self._try_best(ranked) or best
         for _ in range(_MOST_ROUNDS):
             left = None if best is None else self._find_lost(best[1])
             if best is None or left is None or self._until <= monotonic():
@@ -227,6 +235,13 @@ class _CureSearch:
             if more is None or not _is_much_better(self._before, more[2], best[2]):
                 return
             best = more
+
+    def _is_of_output(self, decision: Decision) -> bool:
+        """Returns whether a requested output is sharded otherwise than the state that it replaces."""
+        if self._program is None:
+            return False
+        idle = IdleAxes(self._program.claims)
+        return bool(idle.find_unlike_outputs(decision.axis, decision.winner, decision.loser))
 
     def _find_lost(self, captured: Capture) -> Decision | None:
         """The costliest lost decision of a program."""
@@ -374,9 +389,9 @@ class _CureSearch:
 
     # Compiles.
 
-    def _try_best(self, ranked: Sequence[_Ranked]) -> tuple[_Ranked, Capture, Trial] | None:
+    def _try_best(self, ranked: Sequence[_Ranked]) -> _Done | None:
         """Compiles the most promising cures until one helps; returns the best with its program and trial."""
-        best: tuple[_Ranked, Capture, Trial] | None = None
+        best: _Done | None = None
         seen: set[Estimate] = set()
         for each in ranked:
             if each.estimate in seen or len(seen) >= _MOST_COMPILED:

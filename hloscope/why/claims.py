@@ -488,7 +488,7 @@ class Claims:
                 while (outside := self.graph.outside(origin)) is not None:
                     origin = self.graph.unmoved(outside)
                 maker = self.graph.op(origin)
-                for other in self._list_spare_dimensions(op, value, axis):
+                for other in self._list_spare_dimensions(op, value, axis, lost):
                     classes = self.dimensions.of(origin.index)
                     if origin.shape != value.shape:
                         continue
@@ -509,8 +509,11 @@ class Claims:
             if lost in self._reach(self.dimensions.of_factor(op.index, factor) for factor in needed):
                 yield value
 
-    def _list_spare_dimensions(self, op: ShardyOp, value: ShardyValue, axis: str) -> list[int]:
-        """The dimensions of an operand that are not needed whole, and that an axis divides, largest first."""
+    def _list_spare_dimensions(self, op: ShardyOp, value: ShardyValue, axis: str, lost: DimensionClass) -> list[int]:
+        """The dimensions of an operand that are not needed whole, and that an axis divides.
+
+        Those that were split from the class that lost the axis come first, and then the largest.
+        """
         assert op.rule is not None
         mapping = next(mapping for side, mapping in self.list_sides(op) if side.index == value.index)
         found = [
@@ -518,7 +521,8 @@ class Claims:
             for number, factors in enumerate(mapping)
             if factors and factors[0] not in op.rule.need_replication and self.is_divided_by(value, number, axis)
         ]
-        return sorted(found, key=lambda number: -value.shape[number])
+        classes, kin = self.dimensions.of(value.index), self._reach([lost])
+        return sorted(found, key=lambda number: (classes[number] not in kin, -value.shape[number]))
 
     def _count_exchanged(self, op: ShardyOp, axis: str, lost: DimensionClass) -> int | None:
         """Bytes that one device sends if an axis changes to another dimension of what an operation needs whole.
@@ -528,7 +532,7 @@ class Claims:
         devices = self.graph.module.mesh.get(axis, 1)
         for value in self._list_needed(op, axis, lost):
             size = self._count_bytes(value, axis)
-            if size is not None and self._list_spare_dimensions(op, value, axis):
+            if size is not None and self._list_spare_dimensions(op, value, axis, lost):
                 return round(size / devices * (devices - 1) / devices)
         return None
 

@@ -123,9 +123,19 @@ class IdleAxes:
         for op, _ in self._claims.find_requests(axis, None, loser):
             value = self._graph.value(op.results[0])
             here = self._claims.find_dimensions(value, loser) if loser is not None else ()
-            moved = [
-                self._graph.value(user.results[0]) for user, _ in self._graph.users(value) if user.kind in MOVE_KINDS
-            ]
-            if here and any(self._has(after, axis, here[0]) for after in moved if after.shape == value.shape):
+            if here and self._comes_back(value, axis, here[0]):
                 return True
+        return False
+
+    def _comes_back(self, value: ShardyValue, axis: str, number: int) -> bool:
+        """Returns whether moves of a value give an axis back to a dimension that a move before them took it from."""
+        pending = [(value, False)]
+        while pending:
+            current, was_whole = pending.pop()
+            has = self._has(current, axis, number)
+            if has and was_whole:
+                return True
+            moves = [user for user, _ in self._graph.users(current) if user.kind in MOVE_KINDS]
+            after = [self._graph.value(user.results[0]) for user in moves]
+            pending += [(moved, was_whole or not has) for moved in after if moved.shape == current.shape]
         return False

@@ -501,7 +501,9 @@ def test_a_file_that_was_edited_is_not_guessed_at(written, says):
 def test_a_library_is_not_rewritten(says):
     def work(function, known):
         original = lower(function, known, name="t")
-        lower_with_constraints(function, original, [WrittenConstraint(file=jnp.__file__, line=1, column=0, sharding=X0)])
+        lower_with_constraints(
+            function, original, [WrittenConstraint(file=jnp.__file__, line=1, column=0, sharding=X0)]
+        )
 
     with pytest.raises(HloscopeError) as caught:
         with_function(Function(target=jnp.sin, facts=FACTS), work)
@@ -600,3 +602,73 @@ def test_a_module_of_flax(as_written):
     """
     tried = as_written(program, "self.up(x)", X0, None, primitive="dot_general")
     assert 'jax.lax.with_sharding_constraint(self.up(x), P("X", None))' in tried.made.lines[0].after
+
+
+# ---- several constraints, and arguments
+
+
+def lower_with_several(file: Path, constraints, args) -> RewrittenProgram:
+    """Lowers a file with constraints: each an expression or the name of an argument, with a sharding."""
+
+    def work(function, known):
+        made = []
+        for name, sharding in constraints:
+            if name.isidentifier():
+                made.append(WrittenConstraint(file="", line=0, column=None, sharding=sharding, argument=name))
+            else:
+                line, column = find_place(file, name)
+                end = (line, column + len(name))
+                made.append(WrittenConstraint(file=str(file), line=line, column=column, end=end, sharding=sharding))
+        return lower_with_constraints(function, lower(function, known, name="t"), made)
+
+    return with_function(
+        Function(target=f"{file}:step", facts=TargetFacts(mesh={"X": 4}, slice="cpu:4", args=args)), work
+    )
+
+
+TWO = """
+def step(x, y):
+    \"\"\"Adds.\"\"\"
+    a, b = jnp.sin(x), jnp.cos(y)
+    return jnp.tan(a) + b
+"""
+COLUMNS = ((), ("X",))
+
+
+def test_two_constraints_in_one_line_and_one_in_another(written):
+    file = written(HEAD + TWO)
+    wanted = [("jnp.sin(x)", X0), ("jnp.tan(a)", COLUMNS), ("jnp.cos(y)", COLUMNS)]
+    made = lower_with_several(file, wanted, ("f32[8,4]", "f32[8,4]"))
+    first, second, third = (line.after for line in made.lines)
+    assert first == third
+    assert first.count("with_sharding_constraint(") == 2
+    twin = (HEAD + TWO).replace("a, b = jnp.sin(x), jnp.cos(y)", first).replace("return jnp.tan(a) + b", second)
+    facts = TargetFacts(mesh={"X": 4}, slice="cpu:4", args=("f32[8,4]", "f32[8,4]"))
+    assert made.lowered.text == lower_file(written(twin, "twin"), facts)
+
+
+def test_an_argument_is_constrained_in_the_first_line_of_the_function(written):
+    file = written(HEAD + TWO)
+    made = lower_with_several(file, [("x", X0), ("jnp.tan(a)", COLUMNS)], ("f32[8,4]", "f32[8,4]"))
+    entered, other = made.lines
+    assert (entered.entered, entered.before) == ("step", "")
+    assert entered.after == 'x = jax.lax.with_sharding_constraint(x, P("X", None))'
+    twin = (
+        (HEAD + TWO).replace("    a, b", f"    {entered.after}\n    a, b").replace("return jnp.tan(a) + b", other.after)
+    )
+    facts = TargetFacts(mesh={"X": 4}, slice="cpu:4", args=("f32[8,4]", "f32[8,4]"))
+    assert made.lowered.text == lower_file(written(twin, "twin"), facts)
+
+
+def test_constraints_within_each_other_are_refused(written):
+    file = written(HEAD + TWO.replace("jnp.tan(a) + b", "jnp.tan(jnp.exp(a)) + b"))
+    with pytest.raises(HloscopeError) as caught:
+        lower_with_several(file, [("jnp.tan(jnp.exp(a))", X0), ("jnp.exp(a)", X0)], ("f32[8,4]", "f32[8,4]"))
+    assert "within another one" in str(caught.value)
+
+
+def test_an_argument_that_the_function_does_not_have_is_refused(written):
+    file = written(HEAD + TWO)
+    with pytest.raises(HloscopeError) as caught:
+        lower_with_several(file, [("z", X0)], ("f32[8,4]", "f32[8,4]"))
+    assert "step has no argument z" in str(caught.value)

@@ -145,7 +145,11 @@ TABLE = (
     Row("language:explicit", "batch lost by an explicit out_sharding", BATCH_TO_FEATURES),
     Row("language:fsdp_constrained", "right: FSDP and TP with constraints"),
     Row("language:megatron", "right: TP, vocabulary over model"),
-    Row("language:sequence_parallel", "right: TP with sequence parallelism"),
+    Row(
+        "language:sequence_parallel",
+        "right: TP with sequence parallelism",
+        known_wrong="its logits are gathered by the sequence: with the vocabulary over model there, 7.50 ms -> 6.50 ms",
+    ),
     Row("language:data_parallel", "right: DP"),
     Row(
         "language:rows_of_the_table",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from decisions.table import TABLE, compute_unexplained, read_dims
+from decisions.table import PROGRAMS, TABLE, compute_unexplained, read_dims
 
 import hloscope
 
@@ -54,9 +54,9 @@ def test_every_program_of_the_table_exists_and_so_does_its_twin():
 
 
 TURNED = {
-    "serving:decode": "write x = constrained(x, P(None, \"data\"))",
+    "serving:decode": 'write x = constrained(x, P(None, "data"))',
     "serving:idle": "argument x: P('data', None) -> P(('data', 'model'), None)",
-    "serving:six_heads": "P(\"data\", \"model\", None, None)) for w in (wq, wk, wv))",
+    "serving:six_heads": 'P("data", "model", None, None)) for w in (wq, wk, wv))',
     "states:weights_replicated": "result[0]: P(None, None) -> P('data', None)",
     "language:whole_by_constraint": "P('data', None, None) -> P('data', None, 'model')",
 }
@@ -76,7 +76,7 @@ def test_the_cure_that_is_printed_first_makes_the_step_faster(name):
 
 @pytest.mark.tpu_compiler
 def test_the_two_lines_of_a_cure_are_printed_as_they_are_written(tmp_path):
-    found = hloscope.analyze(ROWS["serving:decode"].target, stage="scheduled", try_s=120)
+    found = hloscope.analyze(ROWS["serving:decode"].target, try_s=120)
     best = next(each for each in found.decisions if each.is_lost).trials.helping[0]
     inside, first = (line.removeprefix("write ") for line in best.change if line.startswith("write "))
     text = (PROGRAMS / "serving.py").read_text().partition("\n\n\n@hloscope.target(**DECODING")
@@ -85,6 +85,6 @@ def test_the_two_lines_of_a_cure_are_printed_as_they_are_written(tmp_path):
     written = function.replace("        x = x + jax.nn.gelu(x @ up) @ down", f"        {inside}")
     assert written.count("constrained(") == 2
     (tmp_path / "pasted.py").write_text(text[0] + written + rest[1])
-    pasted = hloscope.analyze(f"{tmp_path / 'pasted.py'}:decode", stage="scheduled", trials=False)
+    pasted = hloscope.analyze(f"{tmp_path / 'pasted.py'}:decode", trials=False)
     assert pasted.time.step_us == pytest.approx(best.after.step_us, rel=1e-6)
     assert pasted.totals.wire_bytes == best.after.wire_bytes

@@ -102,4 +102,4 @@ def test_a_cure_that_code_generation_refuses_is_withdrawn(program, monkeypatch):
     monkeypatch.setattr(trials, "_price_in_full", refuse)
     (decision,) = [each for each in hloscope.analyze(program(LOST, "lost"), try_s=200).decisions if each.is_lost]
     assert decision.trials.helping == ()
-    assert decision.trials.not_tried == "it overflows VMEM"
+    assert "it overflows VMEM" in (decision.trials.not_tried, decision.trials.verdict)

@@ -155,15 +155,15 @@ def test_what_the_compiler_exchanges_by_itself_is_no_fault():
 
 def test_an_output_that_lacks_an_axis_of_the_state_that_it_replaces():
     def step(p, m, x):
-        m = 0.9 * m + x
+        m = 0.9 * m + x.T @ (x @ p)
         return p - m, m
 
-    rows = "f32[512@data,512]"
-    found = analyze(step, rows, rows, rows, mesh={"data": 8}, out=("P()", "P('data', None)"))
-    assert [(each.winner, each.loser.size, each.is_lost) for each in found.decisions] == [(None, 512, True)]
+    rows, data = "f32[512@data,512]", "f32[64@data,512]"
+    found = analyze(step, rows, rows, data, mesh={"data": 8}, out=("P()", "P('data', None)"))
+    assert (None, 512) in [(each.winner, each.loser.size) for each in lost_of(found)]
     whole = "f32[512,512]"
-    kept = analyze(step, whole, rows, rows, mesh={"data": 8}, out=("P()", "P('data', None)"))
-    assert lost_of(kept) == []  # ZeRO-1: the weights are whole, and a sharded momentum updates them
+    kept = analyze(step, whole, rows, data, mesh={"data": 8}, out=("P()", "P('data', None)"))
+    assert None not in [each.winner for each in lost_of(kept)]  # ZeRO-1: the weights are whole, and a sharded momentum updates them
 
 
 def test_a_constraint_that_takes_an_axis_which_the_next_operation_gives_back():
