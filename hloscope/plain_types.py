@@ -25,7 +25,7 @@ ChangeKindText = Literal[
     "another reduction",
 ]
 CompileStageText = Literal["text", "scheduled", "compiled"]
-DecisionKindText = Literal["contended", "sharded", "made-whole", "authored"]
+DecisionKindText = Literal["contended", "sharded", "made-whole", "idle", "authored"]
 DimensionRoleText = Literal["batch", "data", "features"]
 EdgeKindText = Literal["operand", "argument", "result"]
 JudgementText = Literal["same", "better", "worse", "different"]
@@ -356,6 +356,7 @@ class DecisionDict(TypedDict):
     bound: BoundText
     exposed_us: float | None
     other_bytes: int | None
+    repeated_us: float | None
     is_lost: bool
     trials: TrialsDict | None
 
@@ -899,6 +900,7 @@ class PlaceDict(TypedDict):
     shape: list[int]
     sharding: list[list[str]]
     spec: str
+    argument: NotRequired[str | None]
 
 
 class PriceDict(TypedDict):

@@ -222,7 +222,7 @@ class _Keepers:
 
 
 KEEPERS = _Keepers()
-"""What the table of wrappers is when nothing is wrapped."""
+"""The table of wrappers while nothing is wrapped."""
 
 
 def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:

@@ -156,7 +156,7 @@ def compute_gain_of(before: Figures, trial: Trial) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Cure:
-    """What turns a decision: constraints in the source, and other shardings of what the program requests.
+    """Changes that turn a decision: constraints in the source, and other shardings of the program's requests.
 
     Attributes:
         places: The constrained values, and whether their other dimensions are left open.

@@ -355,7 +355,7 @@ class Claims:
     def _find_spare(self, op: ShardyOp, axis: str, summed: set[int]) -> set[int]:
         """The factor that could have an axis over which sums are completed that are larger than what they are of.
 
-        Nothing claims the axis for it: it is the one with which the least would be sent. Empty if there is none.
+        Nothing claims the axis for it: it is the one with which the least would be sent. Empty without one.
         """
         if not summed or not op.results or self.graph.in_manual(op):
             return set()

@@ -134,25 +134,10 @@ def _make_decision(
     wire_bytes = _sum_known(share.of(share.collective.wire_bytes_per_step) for share in shares)
     exposed_us = _sum_known(share.of(_find_exposed(share.collective)) for share in shares)
     other_bytes = None if key.loser is None else _sum_other_bytes(shares)
-    is_lost = (
-        wire_bytes is not None
-        and bool(other_bytes)
-        and wire_bytes > LOST_FACTOR * (other_bytes or 0)
-        and _is_notable(wire_bytes, other_bytes or 0, exposed_us, step)
-    )
-    if not is_lost and wire_bytes and claims is not None and _is_notable(wire_bytes, 0, exposed_us, step):
-        asked = any(asker.by == "output" for share in shares for asker in share.reason.asked_by)
-        idle = IdleAxes(claims)
-        is_lost = asked and bool(idle.find_unlike_outputs(key.axis, key.winner, key.loser))
-        is_lost = is_lost or (key.winner is None and idle.is_needless(key.axis, key.loser))
-    needs_place = key.winner is not None
-    if not is_lost and key.winner is None and repeated_us is not None:
-        is_lost = repeated_us >= LEAST_GAIN * (step.us or inf)
-    places = claims.find_places(key.axis, key.winner, key.loser) if claims is not None and is_lost else ()
     needing = [share.reason for share in shares if key.kind is DecisionKind.MADE_WHOLE]
     lines = (find_users_frame(share.collective.source) for share in shares)
     bounds = (bytes_bound(share.collective) for share in shares)
-    return Decision(
+    made = Decision(
         name=key.name,
         kind=key.kind,
         axis=key.axis,
@@ -160,7 +145,6 @@ def _make_decision(
         loser=key.loser,
         held_by=() if claims is None else claims.find_claimants_of(key.winner, key.axis),
         lost_by=() if claims is None else claims.find_claimants_of(key.loser, key.axis),
-        places=places,
         collectives=tuple(share.collective.name for share in shares),
         operations=_list_operations(needing),
         is_summed=any(share.reason.kind is ReasonKind.PARTIAL_SUM for share in shares),
@@ -170,8 +154,29 @@ def _make_decision(
         exposed_us=exposed_us,
         other_bytes=None if other_bytes is None else round(other_bytes),
         repeated_us=repeated_us if key.winner is None else None,
-        is_lost=is_lost and (bool(places) or not needs_place),
     )
+    if claims is None or not _is_lost(made, shares, IdleAxes(claims), step):
+        return made
+    places = claims.find_places(key.axis, key.winner, key.loser)
+    return replace(made, places=places, is_lost=bool(places) or key.winner is None)
+
+
+def _is_lost(decision: Decision, shares: Sequence[_Share], idle: IdleAxes, step: _Step) -> bool:
+    """Returns whether the axis is where it costs most, as far as the program and its step tell."""
+    axis, winner, loser = decision.axis, decision.winner, decision.loser
+    if winner is None and (decision.repeated_us or 0.0) >= LEAST_GAIN * (step.us or inf):
+        return True
+    sent, other = decision.wire_bytes, decision.other_bytes
+    if not sent:
+        return False
+    if other and sent > LOST_FACTOR * other and _is_notable(sent, other, decision.exposed_us, step):
+        return True
+    if not _is_notable(sent, 0, decision.exposed_us, step):
+        return False
+    asked = any(asker.by == "output" for share in shares for asker in share.reason.asked_by)
+    if asked and idle.find_unlike_outputs(axis, winner, loser):
+        return True
+    return winner is None and idle.is_needless(axis, loser)
 
 
 def _find_exposed(collective: Collective) -> float | None:

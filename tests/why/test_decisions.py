@@ -163,7 +163,8 @@ def test_an_output_that_lacks_an_axis_of_the_state_that_it_replaces():
     assert (None, 512) in [(each.winner, each.loser.size) for each in lost_of(found)]
     whole = "f32[512,512]"
     kept = analyze(step, whole, rows, data, mesh={"data": 8}, out=("P()", "P('data', None)"))
-    assert None not in [each.winner for each in lost_of(kept)]  # ZeRO-1: the weights are whole, and a sharded momentum updates them
+    # ZeRO-1: the weights are whole, and a sharded momentum updates them
+    assert None not in [each.winner for each in lost_of(kept)]
 
 
 def test_a_constraint_that_takes_an_axis_which_the_next_operation_gives_back():
