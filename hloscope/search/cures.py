@@ -392,9 +392,11 @@ class _CureSearch:
     def _try_best(self, ranked: Sequence[_Ranked]) -> _Done | None:
         """Compiles the most promising cures until one helps; returns the best with its program and trial."""
         best: _Done | None = None
-        seen: set[Estimate] = set()
+        seen: set[object] = set()
         for each in ranked:
-            if each.estimate in seen or len(seen) >= _MOST_COMPILED:
+            # a place left open or not makes the same program if their estimates are the same
+            key = each.estimate, each.cure.change, tuple((place.source, place.spec) for place, _ in each.cure.places)
+            if key in seen or len(seen) >= _MOST_COMPILED:
                 continue
             is_alike = best is None or each.time_us <= _ALIKE * ranked[0].time_us
             if best is not None and best[2].helps and not is_alike:
@@ -402,7 +404,7 @@ class _CureSearch:
             if self._until <= monotonic():
                 self.stopped = True
                 break
-            seen.add(each.estimate)
+            seen.add(key)
             try:
                 captured, trial = self._compile(each)
             except TimeLimitError:
