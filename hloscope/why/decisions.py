@@ -162,7 +162,7 @@ def _make_decision(
 
 
 def _is_lost(decision: Decision, shares: Sequence[_Share], idle: IdleAxes, step: _Step) -> bool:
-    """Returns whether the axis is where it costs most, as far as the program and its step tell."""
+    """Returns whether the axis is where it costs most, judging by the program and the time of its step."""
     axis, winner, loser = decision.axis, decision.winner, decision.loser
     if winner is None and (decision.repeated_us or 0.0) >= LEAST_GAIN * (step.us or inf):
         return True
