@@ -186,7 +186,7 @@ def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> l
 def _try_against(collective: Collective, subject: Any, limits: Any) -> Trials:
     """The changes against a collective: the cure of the decision that it follows from, or others if that is none."""
     from hloscope.search import TrialLimits, try_changes
-    from hloscope.search.cures import try_decision
+    from hloscope.search.cures import compute_gain_of, try_decision
 
     lost = next((each for each in subject.analysis.find_decisions(collective.name) if each.is_lost), None)
     if lost is None:
@@ -194,9 +194,17 @@ def _try_against(collective: Collective, subject: Any, limits: Any) -> Trials:
     begun = monotonic()
     cured = try_decision(subject, lost, limits.seconds)
     left = limits.seconds - (monotonic() - begun)
-    if cured.helping or left <= 0:
+    if left <= 0 or (cured.helping and lost.winner is not None):
         return cured
-    return try_changes(subject, collective, TrialLimits(changes=limits.changes, seconds=left))
+    others = try_changes(subject, collective, TrialLimits(changes=limits.changes, seconds=left))
+    if not cured.helping:
+        return others
+    # a dimension that is made whole concerns this collective alone, and other changes may be better than a constraint
+    helping = sorted(
+        (*cured.helping, *others.helping), key=lambda trial: -(compute_gain_of(cured.before, trial) or 0.0)
+    )
+    rest = [trial for trial in others.trials if not trial.helps]
+    return replace(others, trials=(*helping, *rest), candidates=others.candidates + cured.candidates, verdict="")
 
 
 def _explain_untried(explanation: Explanation, subject: Any, trying: Trying) -> str | None:

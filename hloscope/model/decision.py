@@ -87,9 +87,10 @@ class Decision(Brief):
             microseconds; None if unknown, or if the axis shards something.
         is_lost: Whether the axis is where it costs most: the collectives that follow send several times what they would
             if the loser had the axis, and the step waits for a notable part of that; or devices repeat notable work
-            because it shards nothing; or a requested output lacks it where the state that it replaces has it.
-        trials: The program with a constraint for the loser at one of the places, as the user would write it; None if
-            none was asked for.
+            because it shards nothing; or a requested output lacks it where the state that it replaces has it; or a
+            constraint takes it from a dimension that has it again in the next operation.
+        trials: The program with constraints for the loser, as the user would write them, or with other requests of its
+            own; None if none was asked for.
     """
 
     name: str

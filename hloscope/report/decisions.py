@@ -100,7 +100,10 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "then", describe_gain(best.before or trials.before, best)
         return
     if trials is None and decision.places:
-        yield "not tried", f"a constraint to {decision.places[0].spec} there{_format_other_bytes(decision)}"
+        place = decision.places[0]
+        yield "not tried", f"`{place.array}` constrained to {place.spec}{_format_other_bytes(decision)}"
+    elif trials is None and decision.loser is not None:
+        yield "not tried", f"arguments and outputs with {decision.axis} at {decision.loser.name}"
     for label, words in describe_trials(trials):
         yield label, words
 

@@ -15,7 +15,7 @@ from hloscope.compile import client
 from hloscope.compile.cache import is_same_program
 from hloscope.compile.compiling import prepare_compile
 from hloscope.compile.estimates import Estimate, estimate_cost
-from hloscope.compile.lowering import Lowered, lower_changed
+from hloscope.compile.lowering import lower_changed
 from hloscope.compile.retracing import RewrittenProgram, lower_with_constraints
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
@@ -35,6 +35,7 @@ from hloscope.search.trials import (
     is_worthwhile,
     price_as_written,
     price_changed,
+    price_resharding,
 )
 from hloscope.why.claims import Claims
 from hloscope.why.idle_axes import IdleAxes
@@ -42,11 +43,10 @@ from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import to_frames
 from hloscope.why.stage import explain_analysis, read_captured
 
-_Tried = tuple[Lowered, Trial]
 _MOST_OPENED = 2
 _RULE = "lost-batch"
 _ENOUGH = 0.02
-"""The share of the step by which more constraints must be faster than fewer."""
+"""The share of the step by which more changes must be faster than fewer."""
 _MOST_CONSTRAINTS, _MOST_COMPILED, _MOST_ROUNDS, _MOST_LINES = 4, 3, 2, 4
 _RANKING_S, _RANKING_SHARE = 10.0, 0.3
 """The time for ranking: at least this long, and otherwise this share of the program's own compile."""
@@ -110,12 +110,14 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         return Trials(before=before, not_tried="the program is another one when it is traced again")
     search = _CureSearch(subject, before, begun + seconds)
     search.run(decision)
-    done = sorted(search.done, key=lambda each: (not each[1].helps, -(compute_gain_of(before, each[1]) or 0.0)))
+    done = _sort_best_first(before, search.done)
     if confirms and before.stage is CompileStage.SCHEDULED and any(trial.helps for _, trial in done):
         subject.stage("compiling the program with the constraint to machine code")
-        done = confirm_best(subject, done, begun + seconds, lambda lowered: lowered)
+        done = confirm_best(subject, done, begun + seconds, lambda ranked: ranked.program.lowered)
     problems = [trial.problem for _, trial in done if trial.problem is not None] + search.problems
-    compiled = tuple(trial for _, trial in done if trial.after is not None)
+    compiled = tuple(
+        _add_moving_cost(subject, ranked.cure, trial, begun + seconds) for ranked, trial in done if trial.after
+    )
     helps = any(trial.helps for trial in compiled)
     return Trials(
         before=before,
@@ -126,6 +128,26 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         stopped=search.stopped,
         seconds=monotonic() - begun,
     )
+
+
+def _sort_best_first(before: Figures, done: Sequence[tuple[_Ranked, Trial]]) -> list[tuple[_Ranked, Trial]]:
+    """The trials that help first, fastest first; of those that differ little, the one with the fewest changes."""
+    most = max((compute_gain_of(before, trial) or 0.0 for _, trial in done), default=0.0)
+
+    def key(each: tuple[_Ranked, Trial]) -> tuple[bool, bool, int, float]:
+        ranked, trial = each
+        gain = compute_gain_of(before, trial) or 0.0
+        return not trial.helps, gain < most - _ENOUGH, ranked.cure.parts if gain >= most - _ENOUGH else 0, -gain
+
+    return sorted(done, key=key)
+
+
+def _add_moving_cost(subject: SearchSubject, cure: _Cure, trial: Trial, until: float) -> Trial:
+    """A trial that helps with the one-time cost of creating its arguments with other shardings."""
+    left = until - monotonic()
+    if not trial.helps or not trial.moves or cure.change is None or left <= 0:
+        return trial
+    return replace(trial, moving_us=price_resharding(subject, cure.change.moved, left))
 
 
 def _is_traced_alike(subject: SearchSubject) -> bool:
@@ -141,17 +163,20 @@ def _describe_verdict(before: Figures, best: Trial) -> str:
     assert after is not None
     steps = f"{was.step_words} -> {after.step_words}"
     if DOES_NOT_FIT in after.unknown and DOES_NOT_FIT not in was.unknown:
-        return f"leave it: with a constraint there it does not fit in memory ({steps})"
+        return f"leave it: with the best change that was tried it does not fit in memory ({steps})"
     if gain is None:
-        return "leave it: the step with a constraint there is unknown"
+        return "leave it: the step with the changes that were tried is unknown"
     if gain <= 0:
-        return f"leave it: the step takes no less with the constraint, {steps}"
-    return f"leave it: what the constraint gains is less than the model can resolve, or rests on unknown costs, {steps}"
+        return f"leave it: the step takes no less with the best change that was tried, {steps}"
+    return (
+        f"leave it: what the best change gains is less than the model can resolve, or rests on unknown costs, {steps}"
+    )
 
 
-def compute_gain_of(before: Figures, trial: Trial) -> float | None:
+def compute_gain_of(before: Figures | None, trial: Trial) -> float | None:
     """The saved fraction of the step time with a change; None if it is unknown."""
-    return None if trial.after is None else compute_gain(trial.before or before, trial.after)
+    was = trial.before or before
+    return None if trial.after is None or was is None else compute_gain(was, trial.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +191,15 @@ class _Cure:
     places: tuple[tuple[Place, bool], ...] = ()
     change: Resharding | None = None
 
-    def add(self, place: Place, *, leaves_open: bool = False) -> _Cure:
+    @property
+    def parts(self) -> int:
+        """The number of changes; a dimension left open counts as one, because it is less plain."""
+        requests = 0 if self.change is None else self.change.parts
+        return len(self.places) + sum(is_open for _, is_open in self.places) + requests
+
+    def add(self, place: Place) -> _Cure:
         """The same with one more constraint."""
-        return replace(self, places=(*self.places, (place, leaves_open)))
+        return replace(self, places=(*self.places, (place, False)))
 
     def has(self, place: Place) -> bool:
         """Returns whether a place is constrained."""
@@ -211,7 +242,7 @@ class _CureSearch:
     def __init__(self, subject: SearchSubject, before: Figures, until: float) -> None:
         self._subject, self._before, self._until = subject, before, until
         self._rates = find_rates(subject.lowered.slice)
-        self.done: list[_Tried] = []
+        self.done: list[tuple[_Ranked, Trial]] = []
         self.problems: list[str] = []
         self.stopped = False
 
@@ -394,7 +425,7 @@ class _CureSearch:
         best: _Done | None = None
         seen: set[object] = set()
         for each in ranked:
-            # a place left open or not makes the same program if their estimates are the same
+            # of one place, left open or not, one is compiled if their estimates are the same: likely one program
             key = each.estimate, each.cure.change, tuple((place.source, place.spec) for place, _ in each.cure.places)
             if key in seen or len(seen) >= _MOST_COMPILED:
                 continue
@@ -413,7 +444,7 @@ class _CureSearch:
             except HloscopeError as error:
                 self.problems.append(": ".join(filter(None, (error.what, error.why))))
                 continue
-            self.done.append((each.program.lowered, trial))
+            self.done.append((each, trial))
             if best is None or _is_better(self._before, trial, best[2]):
                 best = each, captured, trial
         if not ranked and self._until <= monotonic():

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hloscope.analysis.provenance import find_users_frame
 from hloscope.base.results import group_by
 from hloscope.model import Collective, StepTime, bytes_bound
+from hloscope.model.analysis import RepeatedWork
 from hloscope.model.decision import Decision, DecisionKind
 from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
 from hloscope.model.vocabulary import Bound
@@ -62,7 +63,7 @@ class _Share(NamedTuple):
 
 
 def find_decisions(
-    collectives: Sequence[Collective], claims: Claims | None, time: StepTime | None
+    collectives: Sequence[Collective], claims: Claims | None, time: StepTime | None, work: RepeatedWork | None = None
 ) -> tuple[Decision, ...]:
     """The decisions that a program's collectives follow from, those of the most exposed time first, then of most bytes.
 
@@ -70,6 +71,7 @@ def find_decisions(
         collectives: The collectives, with their reasons.
         claims: The claims to the program's axes; None if nothing is known of it but its text.
         time: The step's time; None if it is not priced.
+        work: What the compiled program's devices repeat in all; None if unknown.
     """
     shares: dict[_Key, list[_Share]] = defaultdict(list)
     for collective in collectives:
@@ -84,7 +86,7 @@ def find_decisions(
         wire_bytes=sum(collective.wire_bytes_per_step or 0 for collective in collectives),
         us=None if time is None else time.step_us,
     )
-    repeated = dict(_find_repeated(claims, time))
+    repeated = dict(_find_repeated(claims, time, work))
     for key, repeated_us in repeated.items():
         if repeated_us >= LEAST_GAIN * (step.us or 0.0):
             shares.setdefault(key, [])
@@ -98,13 +100,21 @@ def find_decisions(
     return tuple(sorted(judged, key=key_of))
 
 
-def _find_repeated(claims: Claims | None, time: StepTime | None) -> Iterator[tuple[_Key, float]]:
-    """The time of matmuls, at the device's peak, that devices repeat because an axis shards nothing."""
+def _find_repeated(
+    claims: Claims | None, time: StepTime | None, work: RepeatedWork | None
+) -> Iterator[tuple[_Key, float]]:
+    """The time of matmuls, at the device's peak, that devices repeat because an axis shards nothing.
+
+    It is no more than what the compiled program repeats in all: the partitioner may do better than Shardy asks.
+    """
     if claims is None or time is None or not time.flops or not time.peak_flops_share:
         return
+    if work is None or work.ratio is None or work.ratio <= 1 or work.bound not in (Bound.EXACT, Bound.AT_LEAST):
+        return
+    most = time.flops * (1 - 1 / work.ratio)
     for (axis, dimension, is_claimed), flops in IdleAxes(claims).repeated.items():
         kind = DecisionKind.MADE_WHOLE if is_claimed else DecisionKind.IDLE
-        yield _Key(kind, axis, None, dimension), time.step_us * time.peak_flops_share * flops / time.flops
+        yield _Key(kind, axis, None, dimension), time.step_us * time.peak_flops_share * min(flops, most) / time.flops
 
 
 class _Step(NamedTuple):

@@ -32,7 +32,8 @@ class IdleAxes:
         """FLOPs of matmuls that each device repeats because an axis, or a part of it, shards none of their dimensions.
 
         By the axis, the dimension that could have it, and whether anything claims it for that one: the largest that
-        does, or otherwise one that is not summed over, rather of those that another axis shards.
+        does, or otherwise one that is not summed over, rather of those that another axis shards. Matmuls in branches,
+        which may not run, and in loops of unknown length are left out.
         """
         found: dict[tuple[str, Dimension, bool], float] = defaultdict(float)
         module, runs = self._graph.module, ShardyRuns(self._graph.module)
@@ -40,6 +41,8 @@ class IdleAxes:
             if op.kind not in MATMUL_KINDS or op.rule is None or not op.flops:
                 continue
             of_op, cut = runs.of(op), find_cut_factors(module, op)
+            if of_op.is_open:
+                continue
             axes = {axis for of_factor in cut.values() for axis in of_factor}
             devices = multiply_axis_sizes(axes, module.mesh)
             for axis, size in module.mesh.items():

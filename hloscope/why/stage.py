@@ -279,7 +279,7 @@ def explain_analysis(analysis: Analysis, module: HloModule, captured: Capture) -
         intermediates=intermediates,
         notes=(*analysis.notes, *unread),
         collectives=Collectives(map(_mark_as_likely, collectives) if captured.is_text else collectives),
-        decisions=find_decisions(collectives, explainer.claims, analysis.time),
+        decisions=find_decisions(collectives, explainer.claims, analysis.time, analysis.repeated),
         rematerializations=parse_rematerializations(
             captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh
         ),

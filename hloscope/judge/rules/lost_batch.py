@@ -35,8 +35,9 @@ class LostBatch(BuiltinRule, name="lost-batch", severity=Severity.WARNING):
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each axis that is where it costs most."""
         for decision in facts.analysis.decisions:
-            is_turned = decision.is_lost and decision.winner is not None and decision.other_bytes is not None
-            if not is_turned or (decision.wire_bytes or 0) < self.min_wire_bytes:
+            sent, other = decision.wire_bytes or 0, decision.other_bytes or 0  # one that needs 0 is not understood
+            is_cheaper = decision.is_lost and decision.winner is not None and 0 < other < sent
+            if not is_cheaper or sent < self.min_wire_bytes:
                 continue
             place = decision.places[0] if decision.places else None
             cost = f"{format_bytes(decision.wire_bytes)} sent per step"

@@ -19,7 +19,7 @@ from hloscope.model.analysis import BufferRole
 from hloscope.model.capture import find_evidence
 from hloscope.model.timeline import Timeline
 from hloscope.report.collectives import list_dearest
-from hloscope.report.decisions import list_decision_details
+from hloscope.report.decisions import format_cost, list_decision_details
 from hloscope.report.diffs import DiffDocument, find_cause_places, is_step_tie, list_change_lines, list_details
 from hloscope.report.html.pieces import find_rules, frame_page
 from hloscope.report.html.privacy import Privacy, find_files
@@ -143,7 +143,8 @@ def _list_lost(analysis: Analysis) -> Iterator[dict[str, object]]:
     for decision in analysis.decisions:
         if decision.is_lost:
             followed = [numbers[name] for name in decision.collectives if name in numbers]
-            about = [["", f"sent in {pluralize(len(followed), 'collective')}"]]
+            cost = f"sent in {pluralize(len(followed), 'collective')}" if followed else format_cost(decision, analysis)
+            about = [["", cost]]
             about += [[label or "where", words] for label, words in list_decision_details(decision)]
             yield {"headline": decision.summary, "about": about, "numbers": followed}
 
