@@ -186,23 +186,30 @@ def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> l
 def _try_against(collective: Collective, subject: Any, limits: Any) -> Trials:
     """The changes against a collective: the cure of the decision that it follows from, or others if that is none."""
     from hloscope.search import TrialLimits, try_changes
-    from hloscope.search.cures import compute_gain_of, try_decision
+    from hloscope.search.cures import try_decision
 
     lost = next((each for each in subject.analysis.find_decisions(collective.name) if each.is_lost), None)
-    if lost is None:
+    if lost is None or not lost.places:
         return try_changes(subject, collective, limits)
     begun = monotonic()
+    if lost.winner is None:  # it concerns few collectives, so that changes against this one may be better than a line
+        others = try_changes(subject, collective, limits)
+        left = limits.seconds - (monotonic() - begun)
+        return others if left <= 0 else _join_trials(others, try_decision(subject, lost, left))
     cured = try_decision(subject, lost, limits.seconds)
     left = limits.seconds - (monotonic() - begun)
-    if left <= 0 or (cured.helping and lost.winner is not None):
+    if cured.helping or left <= 0:
         return cured
-    others = try_changes(subject, collective, TrialLimits(changes=limits.changes, seconds=left))
+    return try_changes(subject, collective, TrialLimits(changes=limits.changes, seconds=left))
+
+
+def _join_trials(others: Trials, cured: Trials) -> Trials:
+    """Both, the changes that help first and fastest first."""
+    from hloscope.search.cures import compute_gain_of
+
     if not cured.helping:
         return others
-    # a dimension that is made whole concerns this collective alone, and other changes may be better than a constraint
-    helping = sorted(
-        (*cured.helping, *others.helping), key=lambda trial: -(compute_gain_of(cured.before, trial) or 0.0)
-    )
+    helping = sorted((*others.helping, *cured.helping), key=lambda one: -(compute_gain_of(others.before, one) or 0.0))
     rest = [trial for trial in others.trials if not trial.helps]
     return replace(others, trials=(*helping, *rest), candidates=others.candidates + cured.candidates, verdict="")
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from hloscope.analysis.provenance import short_source
 from hloscope.base.units import format_bytes, format_share, format_time, pluralize
 from hloscope.model import Analysis
-from hloscope.model.decision import Decision, Place
+from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.reason import AskedBy
 from hloscope.report.layout import fold, hang
 from hloscope.report.words import describe_gain, describe_trials
@@ -102,7 +102,7 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
     if trials is None and decision.places:
         place = decision.places[0]
         yield "not tried", f"`{place.array}` constrained to {place.spec}{_format_other_bytes(decision)}"
-    elif trials is None and decision.loser is not None:
+    elif trials is None and decision.kind is DecisionKind.IDLE and decision.loser is not None:
         yield "not tried", f"arguments and outputs with {decision.axis} at {decision.loser.name}"
     for label, words in describe_trials(trials):
         yield label, words
