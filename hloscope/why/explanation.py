@@ -193,8 +193,8 @@ def _find_places(analysis: Analysis, named: str) -> Collection[int]:
         Either(
             "name one of them, its number in the list of hloscope analyze, a selector such as all-gather@X, an axis, "
             "an argument, a line such as model.py:21, or a decision",
-            'write collective="NAME" with one of them, its number in the report, a selector such as "all-gather@X", an '
-            'axis, an argument, a line such as "model.py:21", or a decision',
+            'write collective="NAME" with one of them, its number in the report, an axis, an argument, a line such as '
+            '"model.py:21", a decision, or a selector: collective="all-gather@X"',
         ),
     )
     raise TargetError(
