@@ -1,4 +1,4 @@
-"""Running hloscope as CI does: a process in a repository of its own."""
+"""Running hloscope as CI does, in a repository of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import jsonschema
+from command_line import hloscope
 
 ROOT = Path(__file__).parent.parent.parent
 CLEAN = {
@@ -47,15 +48,7 @@ class Repository:
         return [sys.executable, "-m", "hloscope", *map(str, arguments)]
 
     def run(self, *arguments):
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        return hloscope(*arguments, cwd=self.folder, environ=self.environment)
 
     def start(self, *arguments):
         # A child of a shell's background job would ignore interrupts, as the job itself does.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import hloscope, hloscope_one_by_one
+from command_line import hloscope, hloscope_one_by_one, hloscope_process
 
 from hloscope.cli import running
 
@@ -112,7 +112,7 @@ def test_the_two_matmuls_keep_their_hidden_activation_in_place():
 @pytest.mark.tpu_compiler
 def test_a_module_in_the_current_directory_with_all_options(tmp_path):
     (tmp_path / "model.py").write_text("def step(x, w, *, power):\n    print('tracing')\n    return (x @ w) ** power\n")
-    done = hloscope(
+    done = hloscope_process(
         *("analyze", "model:step", "--mesh", "data=2,model=4", "--arg", "bfloat16[S@data,D]"),
         *("--arg", "w=bf16[D,4096@model]", "--dim", "S=64,D=512", "--static", "power=2"),
         *("--out", "P('data', None)", "--slice", "v5litepod-8", "--axis-types", "auto", "--format", "json"),
@@ -130,7 +130,7 @@ def test_a_module_in_the_current_directory_with_all_options(tmp_path):
 @pytest.mark.tpu_compiler
 def test_user_prints_go_to_stderr_and_the_report_stays_clean(tmp_path):
     (tmp_path / "loud.py").write_text("print('importing')\ndef f(x):\n    print('tracing')\n    return x\n")
-    done = hloscope("analyze", "loud.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
+    done = hloscope_process("analyze", "loud.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
     assert done.returncode == 0
     assert json.loads(done.stdout)["collectives"] == []
     assert done.stderr == "importing\ntracing\n"
@@ -150,9 +150,9 @@ def test_streams_that_the_users_module_closes_are_open_for_the_report(says, tmp_
     (tmp_path / "closing.py").write_text(
         f"import os, sys\n{closing}\n\ndef f(x):\n    return x\n\ndef g(x):\n    return x.nothing\n"
     )
-    done = hloscope("analyze", "closing.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
+    done = hloscope_process("analyze", "closing.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
     assert (done.returncode, json.loads(done.stdout)["collectives"]) == (0, [])
-    failed = hloscope("analyze", "closing.py:g", "--arg", "f32[8]", cwd=tmp_path)
+    failed = hloscope_process("analyze", "closing.py:g", "--arg", "f32[8]", cwd=tmp_path)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert says(failed.stderr.splitlines()[0]).split()[-1] == "closing.py:g"
 
@@ -401,7 +401,7 @@ def test_nothing_but_the_report_reaches_stdout(tmp_path):
         "import jax\njax.config.update('jax_num_cpu_devices', 4)\njax.config.update('jax_platforms', 'tpu')\n"
         "def f(x):\n    os.system('echo child')\n    return x\n"
     )
-    done = hloscope("analyze", "loud.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
+    done = hloscope_process("analyze", "loud.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
     assert json.loads(done.stdout)["collectives"] == []
     assert set(done.stderr.splitlines()) == {"bye", "low level", "child"}
 

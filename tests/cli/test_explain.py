@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import hloscope
+from command_line import hloscope, hloscope_process
 
 MATMUL = "fixtures/programs/matmul.py:matmul"
 CAPTURED = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
@@ -66,17 +66,17 @@ FIXABLE = "tests/search/programs/fixable.py:masked"
 def test_a_change_that_helps_is_told_with_what_it_gains(tmp_path):
     cache = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path)}
     how = (FIXABLE, "1", "--try", "5m")
-    done = hloscope("explain", *how, **cache)
+    done = hloscope_process("explain", *how, **cache)
     assert (done.returncode, done.stderr) == (0, "")
     assert "   = tried: argument mask: P(None, 'X') -> P('X', None)" in done.stdout.splitlines()
     assert done.stdout.index("   = why: ") < done.stdout.index("   = tried: ")
     gained = " ".join(done.stdout.split("   = tried: ")[1].split())
     assert "% less; over X one device sends 14.7 MB -> 0 B per step;" in gained
     assert "1 -> 0 collectives" in gained
-    assert hloscope("explain", *how, **cache).stdout == done.stdout
-    comment = hloscope("explain", *how, "--format", "markdown", **cache).stdout
+    assert hloscope_process("explain", *how, **cache).stdout == done.stdout
+    comment = hloscope_process("explain", *how, "--format", "markdown", **cache).stdout
     assert "- **tried**: `argument mask: P(None, 'X') -> P('X', None)`" in comment
-    (one,) = json.loads(hloscope("explain", *how, "--format", "json", **cache).stdout)["explanations"]
+    (one,) = json.loads(hloscope_process("explain", *how, "--format", "json", **cache).stdout)["explanations"]
     best = one["trials"]["trials"][0]
     assert (best["change"], best["helps"]) == (["argument mask: P(None, 'X') -> P('X', None)"], True)
     assert best["after"]["wire_bytes"] == 0 < one["trials"]["before"]["wire_bytes"] == one["wire_bytes_per_step"]

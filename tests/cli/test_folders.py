@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import environment, hloscope
+from command_line import environment, hloscope, hloscope_process
 
 ROOT = Path(__file__).parent.parent.parent
 MLP = ROOT / "fixtures/dumps/mlp"
@@ -124,7 +124,7 @@ def test_a_file_by_itself_has_what_lies_beside_it():
 
 
 def test_the_list_comes_first(folder):
-    done = hloscope("analyze", folder)
+    done = hloscope_process("analyze", folder)
     assert done.returncode == 0
     assert done.stdout.index("4 compiled modules") < done.stdout.index("Collectives, most bytes per step first")
     assert "--all" in done.stdout

@@ -8,13 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from command_line import environment
-from command_line import hloscope as run
+from command_line import hloscope_process as run
 
 from hloscope.compile.recording.scripts import run_to_its_end
 

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import jax
 import pytest
+from command_line import hloscope_process as run
 
 import hloscope
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-from command_line import hloscope as run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 FOLDER = Path(__file__).parent.parent.parent / "fixtures" / "programs"
