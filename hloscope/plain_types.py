@@ -116,6 +116,7 @@ class ArrayFactDict(TypedDict):
     donated: bool
     used: bool
     reused: bool | None
+    wrong: str | None
 
 
 class AskedByDict(TypedDict):

@@ -148,6 +148,26 @@ def find_outputs(module: HloModule, mesh: Mesh | None, *, partitioned: bool = Tr
     return tuple(_make_fact(module, mesh, partitioned, "result", *leaf, donated=leaf[0] in aliased) for leaf in leaves)
 
 
+_KEEPS_NUMBERS = frozenset({"bitcast", "broadcast", "copy", "reshape", "slice", "transpose"})
+
+
+def find_constant_outputs(module: HloModule) -> frozenset[int]:
+    """The numbers of ENTRY's outputs that are constants, whatever the arguments."""
+    entry = find_entry(module)
+    if entry is None:
+        return frozenset()
+    outputs = entry.root.operands if entry.root.opcode == "tuple" else (entry.root,)
+    return frozenset(number for number, output in enumerate(outputs) if _is_constant(module, output))
+
+
+def _is_constant(module: HloModule, instruction: HloInstruction) -> bool:
+    while instruction.opcode in _KEEPS_NUMBERS and instruction.operands:
+        instruction = instruction.operands[0]
+    if instruction.opcode == "fusion" and not instruction.operands:
+        return _is_constant(module, module.computation(instruction.called[0][1]).root)
+    return instruction.opcode == "constant"
+
+
 def _make_fact(
     module: HloModule,
     mesh: Mesh | None,

@@ -11,6 +11,7 @@ from math import prod
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hloscope.analysis.arrays import find_constant_outputs
 from hloscope.analysis.provenance import CAPTURED_SOURCES
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
@@ -256,6 +257,9 @@ def capture_text(text: Text) -> tuple[Capture, HloModule]:
     return program, module
 
 
+_NEVER_CONSTANT = frozenset({"chlo.top_k", "stablehlo.custom_call", "stablehlo.fft", "stablehlo.sort"})
+"""Operations whose results no simplification makes constants. Others' may be: `x - x`, `x >= 0` of an unsigned x."""
+
 # ---- the facts of JAX and the compiler about a program, joined to those in its text
 
 
@@ -268,7 +272,12 @@ def _add_compiler_facts(found: Analysis, module: HloModule, program: Capture) ->
         digest=program.digest,
         slice=make_slice_fact(program),
         arguments=found.arguments if program.arguments is None else _merge_arrays(program.arguments, found.arguments),
-        outputs=found.outputs if program.outputs is None else _merge_arrays(program.outputs, found.outputs),
+        outputs=_mark_wrong_outputs(
+            found.outputs if program.outputs is None else _merge_arrays(program.outputs, found.outputs),
+            found.outputs,
+            module,
+            program,
+        ),
         memory=summarize_memory(program),
         memory_peak=_find_memory_peak(found, module, program),
         notes=(
@@ -313,6 +322,45 @@ def make_slice_fact(program: Capture) -> SliceFact | None:
         used_devices=program.used_devices,
         chosen_by=program.slice_chosen_by,
     )
+
+
+def _mark_wrong_outputs(
+    outputs: tuple[ArrayFact, ...], in_text: tuple[ArrayFact, ...], module: HloModule, program: Capture
+) -> tuple[ArrayFact, ...]:
+    """Outputs with what is wrong with them: a shape that is not a shard's, or a constant where something is computed.
+
+    The shape of a wrong output is that of the text. A program with other outputs than its text is not judged.
+    """
+    if program.outputs is None or len(outputs) != len(in_text):
+        return outputs
+    computed = _list_computed(program)
+    constant = find_constant_outputs(module) & computed if computed else frozenset()
+    found = []
+    for number, (claimed, printed) in enumerate(zip(outputs, in_text, strict=True)):
+        output, local, wrong = claimed, claimed.local_shape, list[str]()
+        if output.dtype == printed.dtype and local != printed.local_shape:
+            shapes = (f"{output.dtype}[{','.join(map(str, shape))}]" for shape in (printed.local_shape, local))
+            wrong.append("each device has {} where its shard is {}".format(*shapes))
+        if number in constant:
+            wrong.append("it is a constant, although the program computes it")
+        if wrong:
+            shape, size = printed.local_shape, printed.bytes_per_device
+            output = replace(output, wrong=" and ".join(wrong), local_shape=shape, bytes_per_device=size)
+        found.append(output)
+    return tuple(found)
+
+
+def _list_computed(program: Capture) -> frozenset[int]:
+    """The numbers of the outputs whose last operation XLA does not fold for what it is: not of arithmetic alone."""
+    if program.compiled.shardy is None:
+        return frozenset()
+    from hloscope.why.claims import Askers
+    from hloscope.why.shardy_graph import ShardyGraph
+
+    graph = ShardyGraph(program.compiled.shardy)
+    returned = Askers(graph, (), frozenset()).returned
+    made = (graph.op(graph.root(value)[0]) for value in returned)
+    return frozenset(number for number, op in enumerate(made) if op is not None and op.kind in _NEVER_CONSTANT)
 
 
 def _merge_arrays(captured: tuple[CapturedArray, ...], in_text: tuple[ArrayFact, ...]) -> tuple[ArrayFact, ...]:

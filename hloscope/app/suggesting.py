@@ -77,8 +77,8 @@ def suggest(
     """Searches for better shardings of a function; every suggestion is compiled and priced.
 
     The search covers the shardings of arguments, of the results that replace them and of freed results, the sharding
-    constraints, and the sizes of the mesh axes. Which programs are compiled, and in which order, depends on the program
-    and the seed.
+    constraints, the sizes of the mesh axes, and constraints to write where an axis is lost. Which programs are
+    compiled, and in which order, depends on the program and the seed.
 
     Example:
         >>> found = hloscope.suggest(ffn, ("bf16[B@X,D]", "bf16[D,F@Y]", "bf16[F@Y,D]"), mesh={"X": 2, "Y": 4},
@@ -212,7 +212,8 @@ def _list_spaces(
     """
     space = _make_space(subject.lowered, searching)
     meshes = [] if searching.fix_mesh else list(_list_other_meshes(subject.lowered, facts, notes))
-    if not space.parts and not meshes and not space.constraints:
+    has_lost = any(decision.is_lost for decision in subject.analysis.decisions)
+    if not space.parts and not meshes and not space.constraints and not has_lost:
         raise TargetError(
             f"{_UNSEARCHED} in {subject.lowered.name}",
             why="every argument is kept or can be sharded in only one way, and no result is free",

@@ -372,6 +372,7 @@ class ArrayFact(Helpful):
         donated: Whether its buffer is donated (arguments) or reuses a donated buffer (outputs).
         used: False for an unused argument, which JAX drops.
         reused: Whether an output reuses the memory of this donated argument; None if unknown or not a donated argument.
+        wrong: Why an output is not what the program requests and computes, by the compiled text; None if it may be.
     """
 
     name: str
@@ -384,6 +385,7 @@ class ArrayFact(Helpful):
     donated: bool = False
     used: bool = True
     reused: bool | None = None
+    wrong: str | None = None
 
     def __repr__(self) -> str:
         whole = "?" if self.global_shape is None else ",".join(map(str, self.global_shape))

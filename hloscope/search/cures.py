@@ -130,6 +130,49 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenCure:
+    """A compiled program with constraints in its source.
+
+    Attributes:
+        change: Its change besides, of the program as written.
+        constraints: The constraints.
+        lines: What to write, in words.
+        figures: Its cost.
+    """
+
+    change: Resharding | None
+    constraints: tuple[WrittenConstraint, ...]
+    lines: tuple[str, ...]
+    figures: Figures
+
+
+def find_written_cures(
+    subject: SearchSubject, change: Resharding | None, decision: Decision, before: Figures, *, until: float, most: int
+) -> list[WrittenCure]:
+    """Compiles a changed program with constraints in its source that turn one of its decisions.
+
+    Args:
+        subject: The program as written, with what the changed program compiled to.
+        change: The change; None for the program as written.
+        decision: A lost decision of the changed program.
+        before: The cost of the changed program.
+        until: The deadline, on the clock of `time.monotonic`.
+        most: Number of programs to compile.
+    """
+    search = _CureSearch(subject, before, until, most)
+    search.add_lines(decision, change)
+    found = []
+    for ranked, trial in search.done:
+        cure = ranked.cure
+        beside = replace(cure, change=None if cure.change == change else cure.change)
+        lines = tuple(_describe_cure(beside, ranked.program))
+        if trial.after is not None:
+            constraints = tuple(_write_constraint(place, is_open) for place, is_open in cure.places)
+            found.append(WrittenCure(cure.change, constraints, lines, trial.after))
+    return found
+
+
 def _sort_best_first(before: Figures, done: Sequence[tuple[_Ranked, Trial]]) -> list[tuple[_Ranked, Trial]]:
     """The trials that help first, fastest first; of those that differ little, the one with the fewest changes."""
     most = max((compute_gain_of(before, trial) or 0.0 for _, trial in done), default=0.0)
@@ -171,6 +214,13 @@ def _describe_verdict(before: Figures, best: Trial) -> str:
     return (
         f"leave it: what the best change gains is less than the model can resolve, or rests on unknown costs, {steps}"
     )
+
+
+def find_lost_decision(subject: SearchSubject, captured: Capture) -> Decision | None:
+    """The costliest lost decision of a compiled program."""
+    module = parse_module(captured.compiled.text, name=subject.lowered.name)
+    found = explain_analysis(price_capture(captured, module, target=subject.lowered.name), module, captured)
+    return next((decision for decision in found.decisions if decision.is_lost), None)
 
 
 def compute_gain_of(before: Figures | None, trial: Trial) -> float | None:
@@ -232,6 +282,7 @@ class _CureSearch:
         subject: The program.
         before: Its cost.
         until: The deadline, on the clock of `time.monotonic`.
+        most: Number of programs to compile.
 
     Attributes:
         done: The compiled programs and their trials.
@@ -239,8 +290,10 @@ class _CureSearch:
         stopped: Whether time ran out before all were tried.
     """
 
-    def __init__(self, subject: SearchSubject, before: Figures, until: float) -> None:
-        self._subject, self._before, self._until = subject, before, until
+    def __init__(
+        self, subject: SearchSubject, before: Figures, until: float, most: int = _MOST_COMPILED * (_MOST_ROUNDS + 1)
+    ) -> None:
+        self._subject, self._before, self._until, self._most = subject, before, until, most
         self._rates = find_rates(subject.lowered.slice)
         self.done: list[tuple[_Ranked, Trial]] = []
         self.problems: list[str] = []
@@ -258,8 +311,16 @@ class _CureSearch:
             if best is None or not best[2].helps:
                 ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, _Cure())
                 best = self._try_best(ranked) or best
+        self._go_on(best)
+
+    def add_lines(self, decision: Decision, change: Resharding | None) -> None:
+        """Adds constraints to a changed program, of which a decision is, and of which the facts of `subject` are."""
+        self._go_on(self._try_best(self._rank(decision, _Cure(change=change))))
+
+    def _go_on(self, best: _Done | None) -> None:
+        """Tries cures of what is lost in the best program, as long as they make it much better."""
         for _ in range(_MOST_ROUNDS):
-            left = None if best is None else self._find_lost(best[1])
+            left = None if best is None else find_lost_decision(self._subject, best[1])
             if best is None or left is None or self._until <= monotonic():
                 return
             more = self._try_best(self._rank(left, best[0].cure))
@@ -274,12 +335,6 @@ class _CureSearch:
         idle = IdleAxes(self._program.claims)
         return bool(idle.find_unlike_outputs(decision.axis, decision.winner, decision.loser))
 
-    def _find_lost(self, captured: Capture) -> Decision | None:
-        """The costliest lost decision of a program."""
-        module = parse_module(captured.compiled.text, name=self._subject.lowered.name)
-        found = explain_analysis(price_capture(captured, module, target=self._subject.lowered.name), module, captured)
-        return next((decision for decision in found.decisions if decision.is_lost), None)
-
     # Ranking.
 
     def _rank(self, decision: Decision, kept: _Cure) -> list[_Ranked]:
@@ -287,7 +342,7 @@ class _CureSearch:
         until = self._limit_ranking()
         found: list[_Ranked] = []
         level = [kept.add(place) for place in decision.places if not kept.has(place)]
-        level += [_Cure(change=change) for change in self._turn_constraints(decision)] if not kept.places else []
+        level += [_Cure(change=change) for change in self._turn_constraints(decision)] if kept == _Cure() else []
         fastest = inf
         for _ in range(_MOST_CONSTRAINTS):
             made = list(self._make_all(level, until))
@@ -296,7 +351,7 @@ class _CureSearch:
             if best is None or until <= monotonic() or best.time_us > _PROGRESS * fastest:
                 break
             fastest = best.time_us
-            more = [] if best.cure.change is not None else self._find_places(best, decision)
+            more = self._find_places(best, decision) if best.cure.change == kept.change else []
             level = [best.cure.add(place) for place in more if not best.cure.has(place)]
             *before, (last, is_open) = best.cure.places or (None, (None, True))
             if last is not None and not is_open:
@@ -427,7 +482,7 @@ class _CureSearch:
         for each in ranked:
             # of one place, left open or not, one is compiled if their estimates are the same: likely one program
             key = each.estimate, each.cure.change, tuple((place.source, place.spec) for place, _ in each.cure.places)
-            if key in seen or len(seen) >= _MOST_COMPILED:
+            if key in seen or len(seen) >= _MOST_COMPILED or len(self.done) >= self._most:
                 continue
             is_alike = best is None or each.time_us <= _ALIKE * ranked[0].time_us
             if best is not None and best[2].helps and not is_alike:

@@ -15,6 +15,7 @@ from hloscope.search.trials import compute_gain, is_worthwhile
 
 _CODE_SPECS = 12
 _ESTIMATED = "all times are estimates for scheduled programs: the search ended before the best were compiled to the end"
+_OF_RECIPES = "the steps of recipes are estimates for scheduled programs, of which the best were compiled to the end"
 _NO_BOUND = "predicted times were not compared with the chips' peak: the program's matmuls could not be counted"
 
 
@@ -38,9 +39,10 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
         failed=found.failures.total(),
         failures=dict(found.failures.most_common()),
         refused=sum(map(search.is_impossible, found.compiled)),
-        recipes=_find_recipe_times(search, [own, *(each for each in possible if not search.is_impossible(each))]),
+        recipes=_find_recipe_times(search, alike),
         notes=(
             *([_ESTIMATED] if own.figures.stage is CompileStage.SCHEDULED and found.compiled[1:] else []),
+            *([_OF_RECIPES] if found.confirmed else []),
             *found.notes,
             *([] if search.has_bound else [_NO_BOUND]),
         ),
@@ -118,6 +120,7 @@ def format_notation(part: ArrayGroup, spec: ValueSharding) -> str:
 
 
 def _describe_constraints(found: CompiledPoint) -> Iterator[str]:
+    yield from found.point.lines
     if found.point.constraints == KEPT or found.change is None:
         return
     if found.point.constraints == DROPPED and len(found.change.constraints) > 1:
@@ -161,6 +164,7 @@ def _render_mesh_code(found: CompiledPoint, own: CompiledPoint) -> Iterator[str]
 def _render_code(found: CompiledPoint, own: CompiledPoint, specs: Sequence[SuggestedSpec]) -> Iterator[str]:
     """Lines of Python for a suggestion: the mesh if it differs, and the specs."""
     yield from _render_mesh_code(found, own)
+    yield from (f"# {line}" for line in found.point.lines)
     changed = [spec for spec in specs if spec.is_changed]
     width = max((len(spec.name) for spec in changed[:_CODE_SPECS]), default=0)
     for spec in changed[:_CODE_SPECS]:

@@ -7,11 +7,12 @@ of the data, and one of the weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
 
+from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding
 from hloscope.search.space import FOLLOWING, KEPT, ArrayGroup, Point, Space
 from hloscope.why.shardy_graph import DimensionClass
 
@@ -157,6 +158,29 @@ class Recipes:
                 if here not in seen:
                     seen.add(here)
                     yield Recipe(name=self._name(chosen), point=here)
+
+    def make_constrained(self, point: Point) -> Resharding | None:
+        """The change to a point with constraints on activations, without which people do not write such a scheme.
+
+        Results of matmuls that have a dimension of the data are sharded as the data are, and along their other
+        dimensions as the weights. This ranks schemes: lines to write are found in the compiled program.
+        """
+        space, change = self._space, self._space.change(point)
+        if change is None or not space.is_auto:
+            return None
+        parts = zip(space.parts, self._is_data, strict=True)
+        data = {dimension for part, is_data in parts if is_data for dimension in part.classes}
+        cut = space.cut_classes(point)
+        edits: dict[tuple[int, int], ConstraintEdit] = {}
+        for op in space.graph.module.ops:
+            users = [] if op.kind not in _PRODUCTS else space.list_users(op.results[0])
+            if users and data & {*space.dimensions.of(op.results[0])}:
+                user, operand = users[0]
+                sharding = space.follow_classes(op.results[0], cut)
+                number = user.identity[-1]
+                edits[number, operand] = ConstraintEdit(operation=number, operand=operand, sharding=sharding)
+        made = tuple(ConstraintChange(edits=(edit,), place="an activation") for edit in edits.values())
+        return replace(change, constraints=(*change.constraints, *made)) if made else None
 
     def _point(self, chosen: Sequence[AxisUse]) -> Point:
         specs = []

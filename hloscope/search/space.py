@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import chain, product
-from math import prod
+from itertools import chain, count, product
+from math import inf, prod
 from typing import Any
 
 from hloscope.base.errors import NotationError, did_you_mean
@@ -125,28 +126,50 @@ class ProgramLeaves:
     def replaces(self) -> dict[int, int]:
         """The argument that each result replaces in the next step, as far as known.
 
-        The tail of the path, shape and type are equal; otherwise, a donated argument has the same shape and type.
+        Shape and type are equal, and the tail of the path; otherwise, the argument is donated. Of several, it is the
+        one that the result is computed from in the fewest steps, element by element, then one of the same sharding.
         """
         found: dict[int, int] = {}
-        taken: set[int] = set()
-        for result in self.results:
-            alike = [leaf for leaf in self.arguments if leaf.index not in taken and _have_same_type(leaf, result)]
-            best = max(alike, key=lambda leaf: _count_common_tail(leaf, result), default=None)
-            if best is not None and _count_common_tail(best, result) > 0:
-                found[result.index] = best.index
-                taken.add(best.index)
-        for result in self.results:
-            if result.index not in found:
-                left = (
-                    leaf
-                    for leaf in self.arguments
-                    if leaf.array.donated and leaf.index not in taken and _have_same_type(leaf, result)
-                )
-                donated = next(left, None)
-                if donated is not None:
-                    found[result.index] = donated.index
-                    taken.add(donated.index)
+        for by_path in (True, False):
+            for result in self.results:
+                taken = {*found.values()}
+                alike = [leaf for leaf in self.arguments if leaf.index not in taken and _have_same_type(leaf, result)]
+                if by_path:
+                    most = max((_count_common_tail(leaf, result) for leaf in alike), default=0)
+                    alike = [leaf for leaf in alike if most and _count_common_tail(leaf, result) == most]
+                else:
+                    alike = [leaf for leaf in alike if leaf.array.donated]
+                if result.index not in found and alike:
+                    steps = self._count_steps(result)
+                    nearest = min(
+                        alike,
+                        key=lambda leaf: (steps.get(leaf.index, inf), leaf.sharding != result.sharding, leaf.index),
+                    )
+                    found[result.index] = nearest.index
         return found
+
+    def _count_steps(self, result: ProgramLeaf) -> dict[int, int]:
+        """The number of operations from each argument to a result through values of its shape; loops are no way."""
+        named = {leaf.value.index: leaf.index for leaf in self.arguments if leaf.value is not None}
+        found: dict[int, int] = {}
+        pending = [] if result.value is None else [result.value]
+        seen = {value.index for value in pending}
+        for steps in count():
+            if not pending:
+                return found
+            found.update({named[value.index]: steps for value in pending if value.index in named})
+            before = [each for value in pending for each in self._list_operands(value)]
+            pending = [each for each in {each.index: each for each in before}.values() if each.index not in seen]
+            seen |= {each.index for each in pending}
+        return found
+
+    def _list_operands(self, value: ShardyValue) -> list[ShardyValue]:
+        """The operands of the same shape that a value is computed from; the value outside for one of a function."""
+        op = self._graph.op(value)
+        if op is None or op.kind == "func.call":
+            before = self._graph.before(value)
+            return [] if before is None else [before[0]]
+        return [each for each in map(self._graph.value, op.operands) if each.shape == value.shape]
 
     def alike(self, leaf: ProgramLeaf) -> tuple[ProgramLeaf, ...]:
         """The same argument of all layers, including `leaf`: names that differ only in numbers."""
@@ -194,6 +217,9 @@ class ProgramLeaves:
     ) -> Resharding | None:
         """A change of specs, including those of the results that replace the arguments; None if it changes nothing.
 
+        A result that replaces a changed argument gets its sharding, even if the program leaves it open: otherwise the
+        next step would begin with another sharding than this one, or with a move that nothing has the price of.
+
         Args:
             arguments: Arguments and their new specs.
             results: Results and their new specs; None leaves one open.
@@ -204,9 +230,8 @@ class ProgramLeaves:
         }
         for index, argument in self.replaces.items():
             result = self.results[index]
-            along = into[argument][1] if argument in into else result.asked
-            if index not in out_of and result.asked is not None and along != result.asked:
-                out_of[index] = (result, along)
+            if index not in out_of and argument in into and into[argument][1] != result.asked:
+                out_of[index] = (result, into[argument][1])
         specs = [*into.values(), *out_of.values()]
         if not specs or not all(self.fits(leaf.array, spec) for leaf, spec in specs):
             return None
@@ -341,24 +366,14 @@ class Point:
         constraints: The fate of the program's own constraints.
         order: The devices in the order of the mesh, by their positions in `jax.devices()`; None for that of
             `jax.make_mesh`.
+        lines: The constraints to write into the source, in words.
     """
 
     mesh: tuple[int, ...]
     specs: tuple[ValueSharding | None, ...]
     constraints: str = KEPT
     order: tuple[int, ...] | None = None
-
-    @property
-    def traits(self) -> frozenset[tuple[object, ...]]:
-        """The traits that distinguish it: which axis shards which dimension of which part, and what is open."""
-        cuts = (
-            (number, dimension, axis)
-            for number, spec in enumerate(self.specs)
-            for dimension, axes in enumerate(spec or ())
-            for axis in axes
-        )
-        opened = ((number, "open") for number, spec in enumerate(self.specs) if spec is None)
-        return frozenset((*cuts, *opened, ("constraints", self.constraints), ("mesh", *self.mesh)))
+    lines: tuple[str, ...] = ()
 
 
 class Space:
@@ -549,18 +564,18 @@ class Space:
     def _constraint_changes(self, point: Point) -> Iterator[ConstraintChange]:
         if point.constraints == KEPT:
             return
-        cut = self._cut_classes(point)
+        cut = self.cut_classes(point)
         for op in self.constraints:
             value = self.graph.value(op.results[0])
             before = op.asked or value.sharding
-            after = None if point.constraints == DROPPED else self._following(op, cut)
+            after = None if point.constraints == DROPPED else self.follow_classes(op.results[0], cut)
             if after == before and point.constraints == FOLLOWING:
                 continue
             place = f"{op.source[0].file.rpartition('/')[2]}:{op.source[0].line}" if op.source else "no line"
             edit = ConstraintEdit(operation=op.identity[-1], sharding=after)
             yield ConstraintChange(edits=(edit,), place=place, before=before)
 
-    def _cut_classes(self, point: Point) -> dict[DimensionClass, tuple[str, ...]]:
+    def cut_classes(self, point: Point) -> dict[DimensionClass, tuple[str, ...]]:
         """The axes that shard each class of dimensions: data take precedence over weights."""
         found: dict[DimensionClass, tuple[str, ...]] = {}
         rows = zip(self.parts, point.specs, strict=True)
@@ -572,8 +587,20 @@ class Space:
                     found[dimension] = free
         return found
 
-    def _following(self, op: ShardyOp, cut: Mapping[DimensionClass, tuple[str, ...]]) -> ValueSharding:
-        value = self.graph.value(op.results[0])
+    def list_users(self, value: int) -> list[tuple[ShardyOp, int]]:
+        """The users of a value that an edit of the module finds, each with the operand's number."""
+        users = self.graph.users(self.graph.value(value))
+        found = ((op, operand) for op, operand in users if op.identity and not self.graph.in_manual(op))
+        return [(op, operand) for op, operand in found if self._numbers[op.identity[-1]] == 1]
+
+    @cached_property
+    def _numbers(self) -> Counter[int]:
+        """The number of operations with each last number of an identity."""
+        return Counter(op.identity[-1] for op in self.graph.module.ops if op.identity)
+
+    def follow_classes(self, index: int, cut: Mapping[DimensionClass, tuple[str, ...]]) -> ValueSharding:
+        """The sharding of a value whose dimensions are sharded as their classes are, each axis once."""
+        value = self.graph.value(index)
         spec: list[tuple[str, ...]] = []
         for size, dimension in zip(value.shape, self.dimensions.of(value.index), strict=True):
             axes = cut.get(dimension, ())

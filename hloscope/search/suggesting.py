@@ -1,4 +1,4 @@
-"""The search for a better sharding: candidates are ranked with Shardy, compiled, and improved from the results.
+"""The search for a better sharding: named schemes and others are ranked with Shardy, and compiled.
 
 The compiled points and their order depend only on the program and the seed: more time or more workers only get
 further in the same order.
@@ -7,150 +7,33 @@ further in the same order.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import erf, log, pi, prod, sqrt
+from math import log, prod
 from random import Random
 from threading import Timer
 from time import monotonic
 from types import SimpleNamespace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hloscope.base.errors import CompileError, HloscopeError, TimeLimitError
 from hloscope.base.units import pluralize
 from hloscope.compile.compiling import PendingCompile, prepare_compile
 from hloscope.compile.estimates import Estimate
 from hloscope.compile.lowering import lower_changed
+from hloscope.compile.retracing import lower_with_constraints
 from hloscope.compile.sharding_change import Resharding
 from hloscope.compile.step import order_devices
-from hloscope.model.capture import DeviceLayout
+from hloscope.model.capture import Capture, DeviceLayout
+from hloscope.model.decision import Decision
 from hloscope.model.trial import Figures
 from hloscope.model.vocabulary import CompileStage
+from hloscope.search.cures import WrittenCure, find_lost_decision, find_written_cures
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
 from hloscope.search.trial_cache import FigureCache, SearchSubject
 from hloscope.search.trials import DOES_NOT_FIT, compute_gain, price_as_written, price_figures
 from hloscope.tpu.slices import Slice, SliceDevice, list_devices
-
-# ---- the expected step time of a point before it is compiled, from Shardy's estimate and its compiled neighbors
-
-_REACH = 2.5
-"""The number of differences at which two points still carry information about each other."""
-_LEAST_SPREAD = 0.15
-_NOISE = 0.02
-"""Both are of the logarithm of the time."""
-_OF_NORMAL = 1.4826
-"""The standard deviation of a normal variable, in distances from its lower quartile to its median."""
-_FAR = 2.0
-"""In standard deviations."""
-_UNEXPLAINED = 0.2
-"""The share of the fastest step that the parts of its estimate cannot explain, whatever their factors."""
-_LEAST_FACTOR = 0.05
-_LIKELY_OFF = 1.0
-"""The likely relative error of a part of an estimate."""
-
-Array = NDArray[np.float64]
-
-
-_erf = np.vectorize(erf, otypes=[np.float64])
-
-
-class Surrogate:
-    """A Gaussian process over the time of a compiled step, relative to Shardy's estimate.
-
-    The logarithm of a step is modelled as that of its estimate plus a term that neighbors share: an estimate is
-    off in the same way for points that differ little. The kernel is exponential in the number of differences.
-
-    Some points take many times their estimate, because of something the compiler does with them alone. They say little
-    about others: the spread is that of the points below the median, and no error counts for more than twice the spread.
-
-    Args:
-        differences: The differences between each two compiled points.
-        estimates_us: Shardy's estimates of them.
-        steps_us: Their step times.
-
-    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1.
-    """
-
-    def __init__(self, differences: Array, estimates_us: Array, steps_us: Array) -> None:
-        errors = np.log(steps_us) - np.log(estimates_us)
-        self._offset = float(np.median(errors))
-        spread = max(_OF_NORMAL * (self._offset - float(np.quantile(errors, 0.25))), _LEAST_SPREAD)
-        self._variance = spread**2
-        errors = np.clip(errors, self._offset - _FAR * spread, self._offset + _FAR * spread)
-        covariance = self._variance * np.exp(-differences / _REACH) + _NOISE**2 * np.eye(len(errors))
-        self._inverse = np.linalg.inv(covariance)
-        self._weights = self._inverse @ (errors - self._offset)
-
-    def expected(self, differences: Array, estimates_us: Array) -> tuple[Array, Array]:
-        """The expected logarithms of the times of points, and their standard deviations.
-
-        Args:
-            differences: The differences of each point to each compiled point.
-            estimates_us: Shardy's estimate of each.
-        """
-        near = self._variance * np.exp(-differences / _REACH)
-        means = np.log(estimates_us) + self._offset + near @ self._weights
-        variances = self._variance - np.einsum("ij,jk,ik->i", near, self._inverse, near, optimize=True)
-        return means, np.sqrt(np.maximum(variances, _NOISE**2))
-
-
-def calibrate_parts(parts_us: Array, steps_us: Array) -> Array:
-    """The factor of each part of an estimate, from the compiled points: 1 without contrary evidence.
-
-    The error of each part of an estimate depends on the program: whether transfers are hidden, how much
-    is fused, how much of a matmul's input lies in vector memory. The factors are normal variables around 1. The
-    slower a step, the more of it they leave unexplained: a step that is slow for its own reason says little about them.
-
-    Args:
-        parts_us: The estimates of the compiled points, with a column for each part.
-        steps_us: The time of each.
-
-    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), eq. 2.8.
-    """
-    weights = steps_us.min() / (_UNEXPLAINED * steps_us**2)
-    seen = parts_us * weights[:, None]
-    missing = (steps_us - parts_us.sum(axis=1)) * weights
-    precision = seen.T @ seen + np.diag(np.full(parts_us.shape[1], _LIKELY_OFF**-2.0))
-    factors: Array = np.maximum(1.0 + np.linalg.solve(precision, seen.T @ missing), _LEAST_FACTOR)
-    return factors
-
-
-def compute_expected_gains(means: Array, deviations: Array, best: float) -> Array:
-    """The expected amount by which normal variables fall below the best value so far.
-
-    Source: Jones, Schonlau and Welch, "Efficient Global Optimization of Expensive Black-Box Functions" (1998), eq. 15.
-    """
-    z = (best - means) / deviations
-    gains: Array = deviations * (z * 0.5 * (1 + _erf(z / sqrt(2))) + np.exp(-z * z / 2) / sqrt(2 * pi))
-    return gains
-
-
-class Differences:
-    """The number of traits in which two points differ."""
-
-    def __init__(self, traits: Iterable[Iterable[Hashable]]) -> None:
-        self._columns: dict[Hashable, int] = {}
-        for each in traits:
-            for trait in each:
-                self._columns.setdefault(trait, len(self._columns))
-
-    def rows(self, traits: Sequence[Iterable[Hashable]]) -> Array:
-        """A row for each point, with a one for each trait that it has."""
-        found = np.zeros((len(traits), len(self._columns)))
-        for number, each in enumerate(traits):
-            found[number, [self._columns[trait] for trait in each]] = 1.0
-        return found
-
-    @staticmethod
-    def between(some: Array, others: Array) -> Array:
-        """The number of traits that exactly one of two points has."""
-        found: Array = some @ (1 - others).T + (1 - some) @ others.T
-        return found
-
 
 # ---- orders of a slice's devices in a mesh: that of `jax.make_mesh`, and others that may be better
 
@@ -218,14 +101,16 @@ _LEAST_RANKED = 120
 _RANKED_OPERATIONS = 400_000
 """The number of ranked points times the program's operations, which determines the duration."""
 _MOST_TRACED = 60
-_FAMILIES = 10
 _SHARE_RANKING = 0.4
-_SHARE_OF_RANKING = 0.25
-"""The share of the first compiles that the ranking fills, if recipes do not."""
+_SHARE_OF_RANKING = 0.1
+_SHARE_OF_RECIPES = 0.6
+"""The shares of all compiles that begin the search: recipes, and at most the best of the ranking."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
 _SHARE_SEARCHING = 0.6
 """The share of the time for points that are only scheduled: the rest is for the machine code of the best ones."""
 _MOST_ON_FRONT = 6
+_MOST_TURNED, _MOST_WRITTEN = 3, 2
+"""The number of points of which a lost decision is turned, and of programs to compile with constraints there."""
 _LESS_MEMORY = 0.02
 """The least memory gain, as a share, of a point on the front over a faster one."""
 _LITTLE = 0.05
@@ -260,17 +145,27 @@ class CompiledPoint:
         point: The point.
         change: The change to the program; None for the program as written.
         figures: Its cost.
+        captured: What it compiled to, if constraints could be better.
+        lost: Its costliest lost decision.
     """
 
     space: Space
     point: Point
     change: Resharding | None
     figures: Figures
+    captured: Capture | None = None
+    lost: Decision | None = None
 
     @property
     def fits(self) -> bool:
         """True if it fits in memory."""
         return DOES_NOT_FIT not in self.figures.unknown
+
+    @property
+    def least_us(self) -> float:
+        """The step without what is waited for and repeated because of its lost decision."""
+        assert self.lost is not None
+        return (self.figures.step_us or 0.0) - (self.lost.exposed_us or 0.0) - (self.lost.repeated_us or 0.0)
 
     @property
     def order(self) -> tuple[bool, float]:
@@ -341,10 +236,18 @@ class Search:
         self._space_of = {tuple(space.mesh.values()): (subject, space) for subject, space in subjects}
         self._estimates: dict[Point, Estimate | None] = {}
         self._recipes: dict[Point, Recipe] = {}
+        self._written: dict[Point, WrittenCure] = {}
         self._begun = monotonic() if begun is None else begun
         seconds = float("inf") if effort.seconds is None else effort.seconds
         subject, space = subjects[0]
-        own = CompiledPoint(space=space, point=space.own, change=None, figures=price_as_written(subject))
+        own = CompiledPoint(
+            space=space,
+            point=space.own,
+            change=None,
+            figures=price_as_written(subject),
+            captured=subject.captured,
+            lost=next((decision for decision in subject.analysis.decisions if decision.is_lost), None),
+        )
         self._compile_stage = own.figures.stage
         is_scheduled = self._compile_stage is CompileStage.SCHEDULED
         self._until = self._begun + (_SHARE_SEARCHING if is_scheduled else 1.0) * seconds
@@ -356,12 +259,16 @@ class Search:
         """Searches until nothing is left or the budget is spent; `found` always holds the present results."""
         try:
             self._rank_first()
-            self._compile(self._shortlist())
+            self._compile(self._shortlist(), explains=True)
+            self._write_constraints()
             while self._left > 0 and self.found.stopped is None:
                 chosen = self._promising(min(_ROUND, self._left))
                 if not chosen:
                     break
                 self._compile(chosen)
+                self._rank_around_best()
+            self._explain_best()
+            self._write_constraints()
             was_short = _CUT in self.found.notes and self._left > 0  # nothing more was ranked that could be compiled
             if self.found.stopped is None and (was_short or monotonic() >= self._until):
                 self.found.stopped = "the time limit was reached"
@@ -416,9 +323,11 @@ class Search:
         """Ranks the program itself, the recipes, and all other points, or as many as possible."""
         share = self._most // len(self._subjects)
         for subject, space in self._subjects:
-            recipes = list(Recipes(space).all())
+            known = Recipes(space)
+            recipes = list(known.all())
             self._recipes.update({recipe.point: recipe for recipe in recipes if recipe.point not in self._recipes})
             self._rank(subject, space, [space.own, *(recipe.point for recipe in recipes[:share])])
+            self._rank_constrained(subject, known, [recipe.point for recipe in recipes[:share]])
         for subject, space in self._subjects:
             if space.size <= share:
                 self._rank(subject, space, space.everything())
@@ -429,6 +338,14 @@ class Search:
                 self._rank(subject, space, self._around(space, best, share - before))
                 if len(self._on(space)) == before:
                     break
+
+    def _rank_around_best(self) -> None:
+        """Ranks more neighbors of the best compiled point, if its space was too large to rank all of it."""
+        best = self.found.best
+        subject, space = self._space_of[best.point.mesh]
+        if space.size > len(self._on(space)) and not is_explicit(subject.lowered):
+            point = replace(best.point, lines=(), order=None)
+            self._rank(subject, space, self._around(space, [point], _SIDE_BY_SIDE))
 
     @property
     def _most(self) -> int:
@@ -459,68 +376,62 @@ class Search:
             self.found.notes.append(_CUT)
         self._estimates.update(zip((point for point, _ in asked), found, strict=True))
 
+    def _rank_constrained(self, subject: SearchSubject, recipes: Recipes, points: Sequence[Point]) -> None:
+        """Ranks recipes as they are with constraints on their activations, if that is better."""
+        if is_explicit(subject.lowered):
+            return
+        changes = {point: change for point in points if (change := recipes.make_constrained(point)) is not None}
+        found = estimate_changes(subject, list(changes.values()), self._ranked_until)
+        for point, estimate in zip(changes, found, strict=True):
+            if estimate is not None and estimate.step_us(self._rates) < self._promise(point):
+                self._estimates[point] = estimate
+
     def _promise(self, point: Point) -> float:
         estimate = self._estimates[point]
         return float("inf") if estimate is None else estimate.step_us(self._rates)
 
-    def _parts(self, points: Sequence[Point]) -> Array:
-        found = (self._estimates[point] for point in points)
-        return np.array([estimate.parts_us(self._rates) for estimate in found if estimate is not None])
-
     # ---- what is compiled
 
     def _shortlist(self) -> list[Point]:
-        """The best of each kind of recipe, and the best of the ranking.
+        """The best of each kind of recipe on any mesh, then on each mesh, and last the best of the ranking.
 
-        The ranking fills at most an eighth: its first points differ little, and so reveal little.
+        The ranking fills at most a quarter: its first points differ little, and so reveal little.
         """
-        most = max(self._left // 2, 1)
-        ranked = {point: None for point, estimate in self._estimates.items() if estimate is not None}
-        families: dict[str, Point] = {}
-        for point in sorted((point for point in self._recipes if point in ranked), key=self._promise):
-            families.setdefault(_strip_axes(self._recipes[point].name), point)
-        chosen = dict.fromkeys(list(families.values())[:_FAMILIES])
-        for point in sorted(ranked, key=self._promise):
-            if len(chosen) >= most * _SHARE_OF_RANKING:
-                break
-            chosen[point] = None
-        return [point for point in chosen if point not in self._done][:most]
+        ranked = [point for point, estimate in self._estimates.items() if estimate is not None]
+        of_recipes = sorted((point for point in ranked if point in self._recipes), key=self._promise)
+        families: dict[object, Point] = {}
+        for of_mesh in (False, True):
+            for point in of_recipes:
+                name = _strip_axes(self._recipes[point].name)
+                families.setdefault((name, point.mesh if of_mesh else None), point)
+        fill = sorted(ranked, key=self._promise)[: max(int(self._left * _SHARE_OF_RANKING), 1)]
+        chosen = [point for point in dict.fromkeys([*families.values(), *fill]) if point not in self._done]
+        return list(self._drop_alike(chosen, set()))[: max(int(self._left * _SHARE_OF_RECIPES), 1)]
+
+    def _find_likeness(self, point: Point) -> object:
+        """What likely one program has in common on several meshes: its estimate, and the parts of each array."""
+        mesh = self._space_of[point.mesh][1].mesh
+        parts = (tuple(prod(mesh[axis] for axis in axes) for axes in spec or ()) for spec in point.specs)
+        return self._promise(point), point.constraints, tuple(parts)
+
+    def _drop_alike(self, points: Iterable[Point], seen: set[object]) -> Iterator[Point]:
+        """The first of the points of each likeness that was not seen."""
+        for point in points:
+            likeness = self._find_likeness(point)
+            if likeness not in seen:
+                seen.add(likeness)
+                yield point
 
     def _promising(self, count: int) -> list[Point]:
-        """The points with the least expected time, given the compiled ones; those that likely fit in memory first."""
-        known = [
-            found
-            for found in self.found.compiled
-            if self._estimates.get(found.point) is not None and found.figures.step_us
+        """The ranked points of the least estimates that are not compiled; those that likely fit in memory first.
+
+        A model of the errors that neighbors share found nothing faster, and nothing earlier, in six programs.
+        """
+        pool = [
+            point for point, estimate in self._estimates.items() if estimate is not None and point not in self._done
         ]
-        pool = sorted(
-            (point for point, estimate in self._estimates.items() if estimate is not None and point not in self._done),
-            key=self._promise,
-        )
-        if not pool or not known:
-            return pool[:count]
-        columns = Differences(point.traits for point in (*(found.point for found in known), *pool))
-        compiled = columns.rows([found.point.traits for found in known])
-        waiting = columns.rows([point.traits for point in pool])
-        steps = np.array([found.figures.step_us for found in known], dtype=np.float64)
-        parts = self._parts([found.point for found in known])
-        factors = calibrate_parts(parts, steps)
-        promised, promises = parts @ factors, self._parts(pool) @ factors
-        fitting = [step for step, found in zip(steps, known, strict=True) if found.fits]
-        best, fits = log(min(fitting, default=max(steps))), np.where(self._is_too_large(pool), 0.02, 1.0)
-        chosen: list[int] = []
-        for _ in range(min(count, len(pool))):
-            model = Surrogate(columns.between(compiled, compiled), promised, steps)
-            means, deviations = model.expected(columns.between(waiting, compiled), promises)
-            gains = compute_expected_gains(means, deviations, best) * fits
-            gains[chosen] = 0.0
-            at = int(np.argmax(gains))
-            if gains[at] <= 0:
-                break
-            chosen.append(at)
-            compiled = np.vstack([compiled, waiting[at]])
-            promised, steps = np.append(promised, promises[at]), np.append(steps, np.exp(means[at]))
-        return [pool[at] for at in chosen]
+        likely = dict(zip(pool, self._is_too_large(pool), strict=True))
+        return sorted(pool, key=lambda point: (likely[point], self._promise(point)))[:count]
 
     def _is_too_large(self, points: Sequence[Point]) -> list[bool]:
         """For each point, whether memory is too small for its arguments and the overhead of the compiled points."""
@@ -532,7 +443,7 @@ class Search:
         room = self._chip.hbm_bytes // self._chip.devices_per_chip - min(beside, default=0)
         return [self._space_of[point.mesh][1].argument_bytes(point) > room for point in points]
 
-    def _compile(self, points: Sequence[Point]) -> None:
+    def _compile(self, points: Sequence[Point], *, explains: bool = False) -> None:
         """Compiles points in parallel, and records them in order."""
         waiting: deque[tuple[Point, Resharding, FigureCache | None, Figures | PendingCompile | str]] = deque()
         late = Timer(max(self._until - monotonic(), 0.0), lambda: _drop_compiles(waiting))
@@ -541,19 +452,18 @@ class Search:
             late.start()
         try:
             for point in points:
-                space = self._space_of[point.mesh][1]
-                change = Resharding() if point.order and space.is_own(point) else space.change(point)
+                change = self._find_change(point)
                 self._done.add(point)
                 if change is None:
                     continue
                 if monotonic() >= self._until:
                     break
-                waiting.append((point, change, *self._start(point, change)))
+                waiting.append((point, change, *self._start(point, change, explains=explains)))
                 if len(waiting) == _SIDE_BY_SIDE:
-                    self._note(*waiting[0])
+                    self._note(*waiting[0], explains=explains)
                     waiting.popleft()
             while waiting and self.found.stopped is None:
-                self._note(*waiting[0])
+                self._note(*waiting[0], explains=explains)
                 waiting.popleft()
         finally:
             late.cancel()
@@ -561,11 +471,26 @@ class Search:
         if monotonic() >= self._until:
             self.found.stopped = "the time limit was reached"
 
-    def _start(self, point: Point, change: Resharding) -> tuple[FigureCache | None, Figures | PendingCompile | str]:
-        """Starts the compile of a point unless its figures are known; or gives the reason why it cannot start."""
+    def _find_change(self, point: Point) -> Resharding | None:
+        """The change to a point; None if JAX would refuse it or nothing changes."""
+        written, space = self._written.get(replace(point, order=None)), self._space_of[point.mesh][1]
+        if written is not None:
+            return written.change or Resharding()
+        return Resharding() if point.order and space.is_own(point) else space.change(point)
+
+    def _start(
+        self, point: Point, change: Resharding, *, explains: bool = False
+    ) -> tuple[FigureCache | None, Figures | PendingCompile | str]:
+        """Starts the compile of a point unless its figures are enough and known; or the reason why it cannot start."""
         subject, _ = self._space_of[point.mesh]
+        written = self._written.get(replace(point, order=None))
         try:
-            program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+            if written is None:
+                program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+            else:
+                program = lower_with_constraints(
+                    subject.function, subject.lowered, written.constraints, change, store=subject.store
+                ).lowered
             if point.order is not None:
                 layout = DeviceLayout(device_count=len(point.order), simulated_ids=point.order)
                 program = replace(program, layout=layout)
@@ -574,28 +499,75 @@ class Search:
                 program = replace(program, facts=replace(program.facts, timeout_s=max(left, 1.0)))
             pending = prepare_compile(program, store=subject.store, wanted=self._compile_stage)
             kept = FigureCache.of(pending, subject.store)
-            known = None if kept is None else kept.get()
+            known = None if kept is None or explains else kept.get()
             return kept, pending.begun() if known is None else known
         except HloscopeError as error:
             return None, error.what
 
     def _note(
-        self, point: Point, change: Resharding, kept: FigureCache | None, pending: Figures | PendingCompile | str
+        self,
+        point: Point,
+        change: Resharding,
+        kept: FigureCache | None,
+        pending: Figures | PendingCompile | str,
+        *,
+        explains: bool = False,
     ) -> None:
         """Records the cost of a point, or that it could not be compiled."""
         best = self.found.best.figures
         shown = "" if best.step_us is None else f", best so far {best.step_words}"
         self._stage(f"compiled {len(self.found.compiled) - 1} of {self._effort.candidates}{shown}")
         try:
-            figures = _collect_figures(kept, pending)
+            figures, captured = _collect(kept, pending, explains=explains)
         except TimeLimitError:
             self.found.stopped = "the time limit was reached"
             return
         if isinstance(figures, str):
             self.found.failures[figures] += monotonic() < self._until
             return
-        _, space = self._space_of[point.mesh]
-        self.found.compiled.append(CompiledPoint(space=space, point=point, change=change, figures=figures))
+        subject, space = self._space_of[point.mesh]
+        found = CompiledPoint(space=space, point=point, change=change, figures=figures)
+        self.found.compiled.append(found if captured is None else _find_lost(found, subject, captured))
+
+    # ---- constraints in the source, where the decisions of a compiled program are lost
+
+    def _explain_best(self) -> None:
+        """Finds what is lost in the best point, if that is not known."""
+        best = self.found.best
+        if best is self.found.own or best.lost is not None or best.point.lines or self._left <= 0 or self.found.stopped:
+            return
+        try:
+            _, captured = _collect(*self._start(best.point, best.change or Resharding(), explains=True), explains=True)
+        except TimeLimitError:
+            return
+        if captured is not None:
+            explained = _find_lost(best, self._space_of[best.point.mesh][0], captured)
+            self.found.compiled[self.found.compiled.index(best)] = explained
+
+    def _write_constraints(self) -> None:
+        """Compiles points with constraints in the source, where their costliest lost decision can be turned.
+
+        Those come first that would be fastest without what is lost.
+        """
+        lost = [each for each in self.found.compiled if each.lost is not None and each.captured is not None]
+        for each in sorted(lost, key=lambda each: each.least_us)[:_MOST_TURNED]:
+            if self._left <= 0 or monotonic() >= self._until:
+                break
+            subject, most = self._space_of[each.point.mesh][0], min(_MOST_WRITTEN, self._left)
+            assert each.captured is not None
+            assert each.lost is not None
+            seen = replace(subject, captured=each.captured)
+            for cure in find_written_cures(seen, each.change, each.lost, each.figures, until=self._until, most=most):
+                point = replace(each.point, lines=cure.lines)
+                self._written[point] = cure
+                self._done.add(point)
+                self.found.compiled.append(
+                    CompiledPoint(space=each.space, point=point, change=cure.change, figures=cure.figures)
+                )
+        tried = {id(each) for each in lost}  # what they compiled to is large
+        self.found.compiled[1:] = [
+            replace(each, captured=None) if id(each) in tried else each for each in self.found.compiled[1:]
+        ]
 
     def _reorder(self) -> None:
         """Tries the best point with other orders of its devices, if it waits for their transfers."""
@@ -623,7 +595,7 @@ class Search:
         try:
             started += [self._start(each.point, each.change or Resharding()) for each in chosen]
             for each, (kept, pending) in zip(chosen, started, strict=True):
-                figures = _collect_figures(kept, pending)
+                figures, _ = _collect(kept, pending)
                 if not isinstance(figures, str):
                     confirmed.append(replace(each, figures=figures))
                 elif each is self.found.own:
@@ -644,8 +616,9 @@ class Search:
             change = found.space.freed(found.point)
             if change is None or monotonic() >= self._until:
                 return
+            change = replace(change, constraints=() if found.change is None else found.change.constraints)
             try:
-                figures = _collect_figures(*self._start(found.point, change))
+                figures, _ = _collect(*self._start(found.point, change))
             except TimeLimitError:
                 return
             if isinstance(figures, str):
@@ -661,7 +634,7 @@ def find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[Compi
     if not fitting:
         return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
     front: list[CompiledPoint] = []
-    for each in sorted(fitting, key=lambda each: (each.order, _find_simplicity(each))):
+    for each in sorted(fitting, key=_rank_simple_first):
         least = min((_find_hbm(other) for other in front), default=float("inf"))
         is_faster = (compute_gain(own.figures, each.figures) or 0.0) > 0
         own_hbm = _find_hbm(own) if own.fits and not is_faster else float("inf")
@@ -670,9 +643,15 @@ def find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[Compi
     return front[:_MOST_ON_FRONT]
 
 
+def _rank_simple_first(found: CompiledPoint) -> tuple[int, tuple[int, int]]:
+    """The sort key, fastest first; of those that differ by less than 1%, the simplest, and then the first."""
+    step_us = found.figures.step_us or 0.0
+    return round(100 * log(step_us)) if step_us > 0 else 0, _find_simplicity(found)
+
+
 def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
     change = found.change
-    return (0, 0) if change is None else (change.asks, change.parts)
+    return (0, len(found.point.lines)) if change is None else (change.asks, change.parts + len(found.point.lines))
 
 
 def _find_hbm(found: CompiledPoint) -> float:
@@ -686,23 +665,32 @@ def _drop_compiles(waiting: Iterable[tuple[object, ...]]) -> None:
             pending.drop()
 
 
-def _collect_figures(kept: FigureCache | None, pending: Figures | PendingCompile | str) -> Figures | str:
-    """The figures of a program, which are cached; or the reason why it cannot be compiled.
+def _find_lost(found: CompiledPoint, subject: SearchSubject, captured: Capture) -> CompiledPoint:
+    """A compiled point with its costliest lost decision."""
+    lost = find_lost_decision(subject, captured)
+    return found if lost is None else replace(found, captured=captured, lost=lost)
+
+
+def _collect(
+    kept: FigureCache | None, pending: Figures | PendingCompile | str, *, explains: bool = False
+) -> tuple[Figures | str, Capture | None]:
+    """The figures of a program, which are cached, or the reason why it cannot be compiled; and what explains it.
 
     Raises:
         TimeLimitError: The compile took too long.
     """
     if not isinstance(pending, PendingCompile):
-        return pending
+        return pending, None
     try:
-        figures = price_figures(pending.capture(reasons=False), pending.program.name, pending.wanted)
+        captured = pending.capture(reasons=explains)
+        figures = price_figures(captured, pending.program.name, pending.wanted)
     except TimeLimitError:
         raise
     except HloscopeError as error:
-        return error.what
+        return error.what, None
     if kept is not None:
         kept.put(figures)
-    return figures
+    return figures, captured if explains else None
 
 
 def _strip_axes(name: str) -> str:

@@ -78,7 +78,7 @@ constrained = jax.lax.with_sharding_constraint
 
 """
 _KNOWN = {"memory": lambda facts: Memory(**facts), "slice": lambda facts: SliceFact(**facts)}
-_KNOWN["arguments"] = lambda arrays: tuple(ArrayFact(**array) for array in arrays)
+_KNOWN["arguments"] = _KNOWN["outputs"] = lambda arrays: tuple(ArrayFact(**array) for array in arrays)
 _EACH = {"kind": Kind, "link": Link}
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import hloscope
 from hloscope.compile import client, compiling
-from hloscope.search import trials
+from hloscope.search import suggesting, trials
 
 pytestmark = pytest.mark.tpu_compiler
 PROGRAM = """\
@@ -103,3 +105,31 @@ def test_a_cure_that_code_generation_refuses_is_withdrawn(program, monkeypatch):
     (decision,) = [each for each in hloscope.analyze(program(LOST, "lost"), try_s=200).decisions if each.is_lost]
     assert decision.trials.helping == ()
     assert "it overflows VMEM" in (decision.trials.not_tried, decision.trials.verdict)
+
+
+def test_a_search_begins_with_what_is_lost_and_its_lines_give_what_it_says(program):
+    found = hloscope.suggest(program(LOST, "lost"), keep="*", fix_mesh=True, candidates=3)
+    best = found.best
+    write, place, _ = best.constraints
+    assert (write, place) == (
+        'write x = jax.lax.with_sharding_constraint(weights["emb"][tokens], P("data", None, None))',
+        "at lost.py:13 in loss",
+    )
+    assert {f"# {write}", f"# {place}"} <= {*best.code}
+    assert not any(spec.is_changed for spec in best.specs)
+    cured = hloscope.analyze(program(write.removeprefix("write "), "cured"), trials=False)
+    assert best.figures.step_us <= (1 + 1e-6) * cured.time.step_us  # another order of the devices may be faster still
+
+
+def test_a_scheme_is_compiled_with_the_constraints_that_it_takes(program, tmp_path, monkeypatch):
+    whole = PROGRAM.format(line=LOST).replace("512@data", "512").replace("64@data", "64")
+    (tmp_path / "whole.py").write_text(whole)
+    searches = []
+    run = suggesting.Search.run
+    monkeypatch.setattr(suggesting.Search, "run", lambda search: searches.append(search) or run(search))
+    hloscope.suggest(f"{tmp_path / 'whole.py'}:step", fix_mesh=True, candidates=10)
+    compiled = {each.point: each for each in searches[0].found.compiled}
+    written = [each for each in compiled.values() if each.point.lines]
+    plain = [compiled[replace(each.point, lines=())] for each in written]
+    assert written
+    assert min(a.figures.step_us / b.figures.step_us for a, b in zip(written, plain, strict=True)) < 0.5

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import hloscope
 from hloscope.model.capture import CapturedArray
 from hloscope.search.ranking import combine_pairs
 from hloscope.search.space import ProgramLeaf, ProgramLeaves
@@ -107,8 +108,33 @@ def test_an_argument_moves_where_no_result_comes_to_lie_as_it(leaves):
     assert [leaf.moves for leaf in found.change([(found.arguments[1], COLUMNS)]).arguments] == [True]
     parted = found.change([(found.arguments[0], WHOLE)], [(found.results[0], ROWS)])
     assert [leaf.moves for leaf in parted.arguments] == [True]
-    unasked = leaves([array("p['w']")], [array("result['w']", asked=False)])
-    assert [leaf.moves for leaf in unasked.change([(unasked.arguments[0], COLUMNS)]).arguments] == [True]
+
+
+def test_a_result_that_is_left_open_stays_as_the_argument_that_it_replaces(leaves):
+    found = leaves([array("p['w']")], [array("result['w']", asked=False)])
+    change = found.change([(found.arguments[0], COLUMNS)])
+    assert change.words == ("argument p['w']: P('X', None) -> P(None, 'X')", "result['w']: left open -> P(None, 'X')")
+    assert ([leaf.moves for leaf in change.arguments], change.frees_output) == ([False], False)
+
+
+SWAPPED = """\
+import jax
+import jax.numpy as jnp
+import hloscope
+
+@hloscope.target(
+    mesh={"X": 8}, slice="v5e:2x4", args=("f32[64@X,64]", "f32[64,64@X]", "f32[64@X,64]"), donate=(0, 1, 2)
+)
+def step(second, first, third):
+    return first * 0.5 + jnp.tanh(second).sum(), jnp.tanh(third) + 1, second @ first
+"""
+
+
+def test_donated_arguments_are_matched_by_what_results_are_computed_from(tmp_path):
+    (tmp_path / "swapped.py").write_text(SWAPPED)
+    program = hloscope.analyze(f"{tmp_path / 'swapped.py'}:step")._evidence.program
+    found = ProgramLeaves(program.arguments, program.outputs, ShardyGraph(program.compiled.shardy))
+    assert found.replaces == {0: 1, 1: 2, 2: 0}
 
 
 def test_layers_and_states_change_together(leaves):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise, permutations
-from math import log
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 import shardable
 
@@ -18,12 +16,8 @@ from hloscope.compile.importing import isolate_call
 from hloscope.compile.lowering import lower
 from hloscope.compile.target import find_attached_facts
 from hloscope.search.recipes import Recipes
-from hloscope.search.space import DROPPED, FOLLOWING, KEPT, Point, Space
+from hloscope.search.space import Space
 from hloscope.search.suggesting import (
-    Differences,
-    Surrogate,
-    calibrate_parts,
-    compute_expected_gains,
     find_device_orders,
     follows_axes,
 )
@@ -158,48 +152,6 @@ def test_a_change_takes_the_states_and_the_results_along():
     assert {leaf.replaces for leaf in space.change(point).results} == {
         leaf.index for leaf in space.leaves.arguments if leaf.array.name in changed
     }
-
-
-def test_points_differ_in_what_cuts_what():
-    one = Point(mesh=(2, 4), specs=((("X",), ()), None))
-    assert one.traits ^ Point(mesh=(2, 4), specs=((("Y",), ()), None)).traits == {(0, 0, "X"), (0, 0, "Y")}
-    assert len(one.traits ^ Point(mesh=(4, 2), specs=one.specs).traits) == 2
-    assert len(one.traits ^ Point(mesh=(2, 4), specs=one.specs, constraints=DROPPED).traits) == 2
-    assert {KEPT, DROPPED, FOLLOWING} == {"kept", "dropped", "following"}
-
-
-def test_what_neighbors_took_corrects_the_estimate():
-    traits = [{"a"}, {"a", "b"}, {"c", "d", "e"}, {"a", "f"}, {"c", "d", "g"}]
-    columns = Differences(traits)
-    rows = columns.rows(traits)
-    known, asked = rows[:3], rows[3:]
-    model = Surrogate(columns.between(known, known), np.array([10.0, 10.0, 10.0]), np.array([40.0, 40.0, 10.0]))
-    means, deviations = model.expected(columns.between(asked, known), np.array([10.0, 10.0]))
-    assert means[0] > log(36)  # near those that took four times as long as was promised
-    assert means[1] < log(25)
-    assert all(0 < deviation < 2 for deviation in deviations)
-    exact, _ = model.expected(columns.between(known, known), np.array([10.0, 10.0, 10.0]))
-    assert np.exp(exact) == pytest.approx([40, 40, 10], rel=0.05)
-
-
-def test_what_was_compiled_says_which_part_of_an_estimate_counts():
-    one = np.array([[10.0, 80.0, 20.0], [30.0, 60.0, 20.0], [5.0, 90.0, 60.0], [40.0, 70.0, 5.0], [20.0, 40.0, 40.0]])
-    parts, truth = np.tile(one, (8, 1)), np.array([3.0, 0.7, 0.1])
-    assert calibrate_parts(parts, parts @ truth) == pytest.approx(truth, abs=0.25)
-    assert calibrate_parts(parts, parts.sum(axis=1)) == pytest.approx([1, 1, 1])
-    few = calibrate_parts(one, one @ truth)
-    assert all(abs(few - truth) < abs(1 - truth))  # what little was compiled says counts too
-    slow = np.vstack([parts, parts[:5]]), np.append(parts @ truth, np.full(5, 5000.0))
-    assert calibrate_parts(*slow) == pytest.approx(truth, abs=0.25)
-    assert one[0] @ calibrate_parts(one[:1], np.array([220.0])) == pytest.approx(220, rel=0.15)
-    assert all(calibrate_parts(parts, np.full(40, 1e-3)) > 0)
-
-
-def test_a_gain_is_expected_where_much_is_unknown_or_promised():
-    gains = compute_expected_gains(np.array([1.0, 1.0, 0.5]), np.array([0.1, 0.5, 0.1]), 1.0)
-    assert gains[0] == pytest.approx(0.1 * 0.39894, rel=1e-3)
-    assert gains[1] > gains[0]
-    assert gains[2] > gains[1]
 
 
 @pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v6e:4x8", "v5p:2x2x2"])

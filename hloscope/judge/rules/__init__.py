@@ -25,10 +25,12 @@ from hloscope.judge.rules.unfused_all_to_all_as_all_gather import UnfusedAllToAl
 from hloscope.judge.rules.unmodelled_text import UnmodelledText
 from hloscope.judge.rules.unusable_donation import UnusableDonation
 from hloscope.judge.rules.widened_collective import WidenedCollective
+from hloscope.judge.rules.wrong_output import WrongOutput
 
 RULES: tuple[Rule, ...] = (
     UnexpectedCollective(),
     HbmExceeded(),
+    WrongOutput(),
     UnmodelledText(),
     OpaqueCommunication(),
     LostBatch(),
