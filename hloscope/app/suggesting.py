@@ -163,8 +163,7 @@ def _search_function(function: Function, searching: Searching, tell: Callable[[s
         search = Search(spaces, effort, function.stage, begun=begun)
         search.found.notes += notes
         tell(_estimate_search(subject, searching))
-        search.run()
-        return make_suggestions(search, function.name)
+        return make_suggestions(search.run(), function.name)
 
     return with_function(function, searched)
 

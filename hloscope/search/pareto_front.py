@@ -1,36 +1,166 @@
-"""The conversion of a search's compiles to suggestions: the front over time and memory, in the user's notation."""
+"""The compiled points of a search, and the front over time and memory as suggestions in the user's notation."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import log, prod
 
 from hloscope.base.errors import Either, say
 from hloscope.base.units import format_bytes
-from hloscope.model.capture import ValueSharding, format_spec
+from hloscope.compile.sharding_change import Resharding
+from hloscope.model.capture import Capture, ValueSharding, format_spec
+from hloscope.model.decision import Decision
 from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
 from hloscope.model.vocabulary import CompileStage
-from hloscope.search.space import DROPPED, KEPT, ArrayGroup
-from hloscope.search.suggesting import CompiledPoint, Search, SearchResult, find_front, follows_axes
-from hloscope.search.trials import compute_gain, is_worthwhile
+from hloscope.search.device_orders import follows_axes
+from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Point, Space
+from hloscope.search.trials import DOES_NOT_FIT, compute_gain, is_worthwhile
 
+_MOST_ON_FRONT = 6
+_LESS_MEMORY = 0.02
+"""The least memory gain, as a share, of a point on the front over a faster one."""
 _CODE_SPECS = 12
 _ESTIMATED = "all times are estimates for scheduled programs: the search ended before the best were compiled to the end"
 _OF_RECIPES = "the steps of recipes are estimates for scheduled programs, of which the best were compiled to the end"
 _NO_BOUND = "predicted times were not compared with the chips' peak: the program's matmuls could not be counted"
 
 
-def make_suggestions(search: Search, target: str) -> Suggestions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPoint:
+    """A compiled point of the search space.
+
+    Attributes:
+        space: The mesh that it is on.
+        point: The point.
+        change: The change to the program; None for the program as written.
+        figures: Its cost.
+        captured: What it compiled to, if constraints could be better.
+        lost: Its costliest lost decision.
+    """
+
+    space: Space
+    point: Point
+    change: Resharding | None
+    figures: Figures
+    captured: Capture | None = None
+    lost: Decision | None = None
+
+    @property
+    def fits(self) -> bool:
+        """True if it fits in memory."""
+        return DOES_NOT_FIT not in self.figures.unknown
+
+    @property
+    def least_us(self) -> float:
+        """The step without what is waited for and repeated because of its lost decision."""
+        assert self.lost is not None
+        return (self.figures.step_us or 0.0) - (self.lost.exposed_us or 0.0) - (self.lost.repeated_us or 0.0)
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """The sort key, best first: points that fit, by time; then points that do not, by memory."""
+        figures = self.figures
+        if figures.step_us is None:
+            return True, float("inf")
+        return (False, figures.step_us) if self.fits else (True, float(figures.hbm_bytes or 0))
+
+
+@dataclass(slots=True)
+class SearchResult:
+    """The results of a search so far.
+
+    Attributes:
+        own: The program as written.
+        slice_name: The slice that the programs are compiled for.
+        recipes: The names of recipes, by their points.
+        whole_us: Time of the program's matmuls on one device at its peak; None if they could not be counted.
+        compiled: The compiled points in order, including the program as written.
+        ranked: Number of points ranked with Shardy.
+        space_size: Number of points.
+        failures: Compiles that failed, by the compiler's reason.
+        stopped: Why it ended early; None if it did not.
+        freed: The best point with all result shardings left open, which shows what freeing results would gain.
+        confirmed: If the points were only scheduled, the program as written and the best points, compiled to the end.
+        notes: What was not searched, one sentence each.
+        seconds: Duration of the search.
+    """
+
+    own: CompiledPoint
+    slice_name: str
+    recipes: dict[Point, str] = field(default_factory=dict)
+    whole_us: float | None = None
+    compiled: list[CompiledPoint] = field(default_factory=list)
+    ranked: int = 0
+    space_size: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    stopped: str | None = None
+    freed: CompiledPoint | None = None
+    confirmed: list[CompiledPoint] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> CompiledPoint:
+        """The best point so far."""
+        return min(self.compiled, key=lambda found: found.order)
+
+    def recipe_of(self, point: Point) -> str | None:
+        """The name of a point's recipe, or None."""
+        known, specs = self.recipes.get(point), (point.mesh, point.specs)
+        alike = (name for other, name in self.recipes.items() if (other.mesh, other.specs) == specs)
+        return next((name for name in (known, *alike) if name is not None), None)
+
+    def is_impossible(self, found: CompiledPoint) -> bool:
+        """Returns whether a price is below the time of the program's matmuls at the chips' peak, so it is wrong."""
+        step_us = found.figures.step_us
+        if self.whole_us is None or step_us is None or found is self.own:
+            return False
+        return step_us < self.whole_us / prod(found.space.mesh.values())
+
+
+def find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
+    """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
+    fitting = [each for each in found if each.fits and each.figures.step_us is not None]
+    if not fitting:
+        return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
+    front: list[CompiledPoint] = []
+    for each in sorted(fitting, key=_rank_simple_first):
+        least = min((_find_hbm(other) for other in front), default=float("inf"))
+        is_faster = (compute_gain(own.figures, each.figures) or 0.0) > 0
+        own_hbm = _find_hbm(own) if own.fits and not is_faster else float("inf")
+        if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
+            front.append(each)
+    return front[:_MOST_ON_FRONT]
+
+
+def _rank_simple_first(found: CompiledPoint) -> tuple[int, tuple[int, int]]:
+    """The sort key, fastest first; of those that differ by less than 1%, the simplest, and then the first."""
+    step_us = found.figures.step_us or 0.0
+    return round(100 * log(step_us)) if step_us > 0 else 0, _find_simplicity(found)
+
+
+def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
+    change = found.change
+    return (0, len(found.point.lines)) if change is None else (change.asks, change.parts + len(found.point.lines))
+
+
+def _find_hbm(found: CompiledPoint) -> float:
+    return float("inf") if found.figures.hbm_bytes is None else float(found.figures.hbm_bytes)
+
+
+def make_suggestions(found: SearchResult, target: str) -> Suggestions:
     """The suggestions of a search, complete or not."""
-    found, slice_name = search.found, search.slice_name
     own, *possible = found.confirmed or [found.own, *(each for each in found.compiled if each is not found.own)]
-    front = find_front(own, [each for each in possible if not search.is_impossible(each)])
-    alike = [each for each in found.compiled if not search.is_impossible(each)]
+    front = find_front(own, [each for each in possible if not found.is_impossible(each)])
+    alike = [each for each in found.compiled if not found.is_impossible(each)]
     return Suggestions(
         target=target,
-        slice=slice_name,
+        slice=found.slice_name,
         goal="time" if own.fits else "memory",
-        own=_make_suggestion(search, own, own),
-        front=tuple(_make_suggestion(search, each, own) for each in front),
+        own=_make_suggestion(found, own, own),
+        front=tuple(_make_suggestion(found, each, own) for each in front),
         freed_gain=_compute_freed_gain(found, alike if found.confirmed else [own, *front]),
         freed=tuple(leaf.array.name for leaf in own.space.held_results),
         space=found.space_size,
@@ -38,13 +168,13 @@ def make_suggestions(search: Search, target: str) -> Suggestions:
         compiled=len(found.compiled),
         failed=found.failures.total(),
         failures=dict(found.failures.most_common()),
-        refused=sum(map(search.is_impossible, found.compiled)),
-        recipes=_find_recipe_times(search, alike),
+        refused=sum(map(found.is_impossible, found.compiled)),
+        recipes=_find_recipe_times(found, alike),
         notes=(
             *([_ESTIMATED] if own.figures.stage is CompileStage.SCHEDULED and found.compiled[1:] else []),
             *([_OF_RECIPES] if found.confirmed else []),
             *found.notes,
-            *([] if search.has_bound else [_NO_BOUND]),
+            *([] if found.whole_us is not None else [_NO_BOUND]),
         ),
         stopped=found.stopped,
         seconds=found.seconds,
@@ -60,16 +190,16 @@ def _compute_freed_gain(found: SearchResult, compared: Sequence[CompiledPoint]) 
     return gained if gained is None or is_worthwhile(best.figures, freed.figures) else 0.0
 
 
-def _find_recipe_times(search: Search, found: Sequence[CompiledPoint]) -> dict[str, float]:
+def _find_recipe_times(searched: SearchResult, found: Sequence[CompiledPoint]) -> dict[str, float]:
     best: dict[str, float] = {}
     for each in sorted((each for each in found if each.fits), key=lambda each: each.order):
-        name = search.recipe_of(each.point)
+        name = searched.recipe_of(each.point)
         if name is not None and each.figures.step_us is not None:
             best.setdefault(name, each.figures.step_us)
     return best
 
 
-def _make_suggestion(search: Search, found: CompiledPoint, own: CompiledPoint) -> Suggestion:
+def _make_suggestion(searched: SearchResult, found: CompiledPoint, own: CompiledPoint) -> Suggestion:
     figures, before = found.figures, own.figures
     is_own = found is own
     if is_own:
@@ -79,7 +209,7 @@ def _make_suggestion(search: Search, found: CompiledPoint, own: CompiledPoint) -
         is_worth_it = is_worthwhile(before, figures) if own.fits else found.fits
     specs = tuple(_make_specs(found, own))
     return Suggestion(
-        recipe=search.recipe_of(found.point),
+        recipe=searched.recipe_of(found.point),
         mesh=dict(found.space.mesh),
         device_order=found.point.order,
         is_own=is_own,

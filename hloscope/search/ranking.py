@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations, islice, product
 from math import lcm, prod
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from hloscope.analysis.provenance import short_source
 from hloscope.base.errors import CompilerDiedError, HloscopeError
@@ -25,10 +26,12 @@ from hloscope.compile.sharding_change import (
 from hloscope.model.capture import Capture, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
 from hloscope.model.reason import AskedBy, Operation, Reason, ReasonKind
 from hloscope.search.space import ProgramLeaf, ProgramLeaves
-from hloscope.search.trial_cache import SearchSubject
 from hloscope.tpu.slices import Slice
 from hloscope.why.reshards import known_sharding
 from hloscope.why.shardy_graph import LOOP_BODY, ShardyGraph, is_written, to_frames
+
+if TYPE_CHECKING:
+    from hloscope.search.trial_cache import SearchSubject
 
 # ---- candidate changes that may remove a collective or make it smaller, from the typed reason for it
 #

@@ -6,14 +6,13 @@ further in the same order.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import log, prod
+from dataclasses import dataclass, replace
+from math import prod
 from random import Random
 from threading import Timer
 from time import monotonic
-from types import SimpleNamespace
 
 from hloscope.base.errors import CompileError, HloscopeError, TimeLimitError
 from hloscope.base.units import pluralize
@@ -22,76 +21,17 @@ from hloscope.compile.estimates import Estimate
 from hloscope.compile.lowering import lower_changed
 from hloscope.compile.retracing import lower_with_constraints
 from hloscope.compile.sharding_change import Resharding
-from hloscope.compile.step import order_devices
 from hloscope.model.capture import Capture, DeviceLayout
-from hloscope.model.decision import Decision
 from hloscope.model.trial import Figures
 from hloscope.model.vocabulary import CompileStage
 from hloscope.search.cures import WrittenCure, find_lost_decision, find_written_cures
+from hloscope.search.device_orders import find_device_orders
+from hloscope.search.pareto_front import CompiledPoint, SearchResult, find_front
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
 from hloscope.search.trial_cache import FigureCache, SearchSubject
-from hloscope.search.trials import DOES_NOT_FIT, compute_gain, price_as_written, price_figures
-from hloscope.tpu.slices import Slice, SliceDevice, list_devices
-
-# ---- orders of a slice's devices in a mesh: that of `jax.make_mesh`, and others that may be better
-
-
-def follows_axes(chosen: Slice, mesh_shape: Sequence[int]) -> bool:
-    """Returns whether `jax.make_mesh` lays a mesh over a slice without splitting an axis of the slice."""
-    return _find_default_order(chosen, mesh_shape) is not None
-
-
-def find_device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Other orders of a slice's devices than that of `jax.make_mesh`, by their positions in `jax.devices()`.
-
-    They are that of `jax.devices()` itself and, if one axis takes all devices, a path from neighbor to neighbor.
-    """
-    known = list_devices(chosen)
-    if prod(mesh_shape) != len(known) or chosen.slice_count > 1:
-        return
-    usual = _find_default_order(chosen, mesh_shape)
-    orders = [tuple(range(len(known)))]
-    if max(mesh_shape) == len(known):
-        orders.insert(0, _make_winding_order(known))
-    yield from (order for order in dict.fromkeys(orders) if order != usual)
-
-
-def _find_default_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The order of `jax.make_mesh`; None if it refuses the mesh."""
-    assert chosen.chip is not None
-    of_all = {"device_kind": chosen.chip.device_kind, "platform": "tpu", "process_index": 0, "slice_index": 0}
-    devices = [
-        SimpleNamespace(id=place, coords=known.coords, core_on_chip=known.core_on_chip, **of_all)
-        for place, known in enumerate(list_devices(chosen))
-    ]
-    ordered = order_devices(mesh_shape, devices) if prod(mesh_shape) == len(devices) else None
-    return None if ordered is None else tuple(device.id for device in ordered)
-
-
-def _make_winding_order(known: Sequence[SliceDevice]) -> tuple[int, ...]:
-    """Row after row in alternating directions, and layer after layer in the same way.
-
-    In two dimensions it winds through the other columns and returns through the first one, so that its last
-    device is a neighbor of its first.
-    """
-    depth, height, width = (max(device.coords[axis] for device in known) + 1 for axis in (2, 1, 0))
-    if depth == 1 and height % 2 == 0 and width > 1 and height > 1:
-        path = [(x, y, 0) for y in range(height) for x in _turn_row(range(1, width), y)]
-        path += [(0, y, 0) for y in reversed(range(height))]
-    else:
-        rows = [(y, z) for z in range(depth) for y in _turn_row(range(height), z)]
-        path = [(x, y, z) for number, (y, z) in enumerate(rows) for x in _turn_row(range(width), number)]
-    place = {(*device.coords, device.core_on_chip): at for at, device in enumerate(known)}
-    cores = sorted({device.core_on_chip for device in known})
-    return tuple(place[*coords, core] for coords in path for core in cores)
-
-
-def _turn_row(row: range, number: int) -> Sequence[int]:
-    """A row, reversed if its number is odd."""
-    return row if number % 2 == 0 else row[::-1]
-
+from hloscope.search.trials import price_as_written, price_figures
 
 _ROUND = 8
 """The number of points that are compiled before the next ones are chosen."""
@@ -108,11 +48,8 @@ _SHARE_OF_RECIPES = 0.6
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
 _SHARE_SEARCHING = 0.6
 """The share of the time for points that are only scheduled: the rest is for the machine code of the best ones."""
-_MOST_ON_FRONT = 6
 _MOST_TURNED, _MOST_WRITTEN = 3, 2
 """The number of points of which a lost decision is turned, and of programs to compile with constraints there."""
-_LESS_MEMORY = 0.02
-"""The least memory gain, as a share, of a point on the front over a faster one."""
 _LITTLE = 0.05
 """The share of the step below which waiting for others makes another order of the devices useless."""
 
@@ -134,80 +71,6 @@ class Effort:
     candidates: int = 40
     seconds: float | None = None
     seed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledPoint:
-    """A compiled point of the search space.
-
-    Attributes:
-        space: The mesh that it is on.
-        point: The point.
-        change: The change to the program; None for the program as written.
-        figures: Its cost.
-        captured: What it compiled to, if constraints could be better.
-        lost: Its costliest lost decision.
-    """
-
-    space: Space
-    point: Point
-    change: Resharding | None
-    figures: Figures
-    captured: Capture | None = None
-    lost: Decision | None = None
-
-    @property
-    def fits(self) -> bool:
-        """True if it fits in memory."""
-        return DOES_NOT_FIT not in self.figures.unknown
-
-    @property
-    def least_us(self) -> float:
-        """The step without what is waited for and repeated because of its lost decision."""
-        assert self.lost is not None
-        return (self.figures.step_us or 0.0) - (self.lost.exposed_us or 0.0) - (self.lost.repeated_us or 0.0)
-
-    @property
-    def order(self) -> tuple[bool, float]:
-        """The sort key, best first: points that fit, by time; then points that do not, by memory."""
-        figures = self.figures
-        if figures.step_us is None:
-            return True, float("inf")
-        return (False, figures.step_us) if self.fits else (True, float(figures.hbm_bytes or 0))
-
-
-@dataclass(slots=True)
-class SearchResult:
-    """The results of a search so far.
-
-    Attributes:
-        own: The program as written.
-        compiled: The compiled points in order, including the program as written.
-        ranked: Number of points ranked with Shardy.
-        space_size: Number of points.
-        failures: Compiles that failed, by the compiler's reason.
-        stopped: Why it ended early; None if it did not.
-        freed: The best point with all result shardings left open, which shows what freeing results would gain.
-        confirmed: If the points were only scheduled, the program as written and the best points, compiled to the end.
-        notes: What was not searched, one sentence each.
-        seconds: Duration of the search.
-    """
-
-    own: CompiledPoint
-    compiled: list[CompiledPoint] = field(default_factory=list)
-    ranked: int = 0
-    space_size: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    stopped: str | None = None
-    freed: CompiledPoint | None = None
-    confirmed: list[CompiledPoint] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def best(self) -> CompiledPoint:
-        """The best point so far."""
-        return min(self.compiled, key=lambda found: found.order)
 
 
 class Search:
@@ -252,13 +115,20 @@ class Search:
         is_scheduled = self._compile_stage is CompileStage.SCHEDULED
         self._until = self._begun + (_SHARE_SEARCHING if is_scheduled else 1.0) * seconds
         self._ranked_until, self._ends = self._begun + _SHARE_RANKING * seconds, self._begun + seconds
-        self.found = SearchResult(own=own, compiled=[own], space_size=sum(space.size for _, space in subjects))
+        self.found = SearchResult(
+            own=own,
+            slice_name=subject.lowered.slice.name,
+            compiled=[own],
+            space_size=sum(space.size for _, space in subjects),
+        )
         self._done = {own.point}
 
     def run(self) -> SearchResult:
         """Searches until nothing is left or the budget is spent; `found` always holds the present results."""
         try:
             self._rank_first()
+            self.found.recipes = {point: recipe.name for point, recipe in self._recipes.items()}
+            self.found.whole_us = self._count_whole_us()
             self._compile(self._shortlist(), explains=True)
             self._write_constraints()
             while self._left > 0 and self.found.stopped is None:
@@ -283,35 +153,14 @@ class Search:
         self.found.seconds = monotonic() - self._begun
         return self.found
 
-    def recipe_of(self, point: Point) -> str | None:
-        """The name of a point's recipe, or None."""
-        known, specs = self._recipes.get(point), (point.mesh, point.specs)
-        alike = (recipe for other, recipe in self._recipes.items() if (other.mesh, other.specs) == specs)
-        return next((recipe.name for recipe in (known, *alike) if recipe is not None), None)
-
-    @property
-    def slice_name(self) -> str:
-        """The slice that the programs are compiled for."""
-        return self._subjects[0][0].lowered.slice.name
-
-    def is_impossible(self, found: CompiledPoint) -> bool:
-        """Returns whether a price is below the time of the program's matmuls at the chips' peak, so it is wrong."""
-        step_us = found.figures.step_us
-        least_us = self._least_us(found)
-        return least_us is not None and step_us is not None and found is not self.found.own and step_us < least_us
-
-    @property
-    def has_bound(self) -> bool:
-        """True if the time of the program's matmuls at the chips' peak is known."""
-        return self._least_us(self.found.own) is not None
-
-    def _least_us(self, found: CompiledPoint) -> float | None:
+    def _count_whole_us(self) -> float | None:
+        """The time of the program's matmuls on one device at its peak; None if they could not be counted."""
         own = self._estimates.get(self.found.own.point)
         if own is None:
             return None
-        chip, devices = self._chip, prod(found.space.mesh.values())
+        chip = self._chip
         peak = max(chip.bf16_flops_per_s, chip.int8_ops_per_s or 0.0, chip.f8_flops_per_s or 0.0)
-        return 1e6 * own.whole_flops / devices / (peak / chip.devices_per_chip)
+        return 1e6 * own.whole_flops / (peak / chip.devices_per_chip)
 
     @property
     def _left(self) -> int:
@@ -409,7 +258,7 @@ class Search:
         return list(self._drop_alike(chosen, set()))[: max(int(self._left * _SHARE_OF_RECIPES), 1)]
 
     def _find_likeness(self, point: Point) -> object:
-        """What likely one program has in common on several meshes: its estimate, and the parts of each array."""
+        """The common traits of a program on several meshes: its estimate, and the number of shards of each array."""
         mesh = self._space_of[point.mesh][1].mesh
         parts = (tuple(prod(mesh[axis] for axis in axes) for axes in spec or ()) for spec in point.specs)
         return self._promise(point), point.constraints, tuple(parts)
@@ -588,7 +437,9 @@ class Search:
         """
         self._stage("compiling the best shardings to machine code")
         self._compile_stage, self._until = CompileStage.COMPILED, self._ends
-        possible = [each for each in self.found.compiled if each is not self.found.own and not self.is_impossible(each)]
+        possible = [
+            each for each in self.found.compiled if each is not self.found.own and not self.found.is_impossible(each)
+        ]
         chosen = [self.found.own, *find_front(self.found.own, possible)]
         started: list[tuple[FigureCache | None, Figures | PendingCompile | str]] = []
         confirmed: list[CompiledPoint] = []
@@ -626,36 +477,6 @@ class Search:
             freed = CompiledPoint(space=found.space, point=found.point, change=change, figures=figures)
             if self.found.freed is None or freed.order < self.found.freed.order:
                 self.found.freed = freed
-
-
-def find_front(own: CompiledPoint, found: Sequence[CompiledPoint]) -> list[CompiledPoint]:
-    """The points that no other beats in both time and memory, fastest first; or the closest to fitting if none fits."""
-    fitting = [each for each in found if each.fits and each.figures.step_us is not None]
-    if not fitting:
-        return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
-    front: list[CompiledPoint] = []
-    for each in sorted(fitting, key=_rank_simple_first):
-        least = min((_find_hbm(other) for other in front), default=float("inf"))
-        is_faster = (compute_gain(own.figures, each.figures) or 0.0) > 0
-        own_hbm = _find_hbm(own) if own.fits and not is_faster else float("inf")
-        if _find_hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
-            front.append(each)
-    return front[:_MOST_ON_FRONT]
-
-
-def _rank_simple_first(found: CompiledPoint) -> tuple[int, tuple[int, int]]:
-    """The sort key, fastest first; of those that differ by less than 1%, the simplest, and then the first."""
-    step_us = found.figures.step_us or 0.0
-    return round(100 * log(step_us)) if step_us > 0 else 0, _find_simplicity(found)
-
-
-def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
-    change = found.change
-    return (0, len(found.point.lines)) if change is None else (change.asks, change.parts + len(found.point.lines))
-
-
-def _find_hbm(found: CompiledPoint) -> float:
-    return float("inf") if found.figures.hbm_bytes is None else float(found.figures.hbm_bytes)
 
 
 def _drop_compiles(waiting: Iterable[tuple[object, ...]]) -> None:

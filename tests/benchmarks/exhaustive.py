@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from hloscope.compile.compiling import PendingCompile
     from hloscope.compile.lowering import Lowered
     from hloscope.model.capture import Capture
+    from hloscope.search.pareto_front import CompiledPoint
     from hloscope.search.space import Space
-    from hloscope.search.suggesting import CompiledPoint
 
 BATCHES = (128, 1024)
 MESH = {"X": 2, "Y": 4}

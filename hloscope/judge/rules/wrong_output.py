@@ -30,7 +30,7 @@ class WrongOutput(BuiltinRule, name="wrong-output", severity=Severity.ERROR):
                 yield finding_of(
                     self,
                     f"the compiler gets {output.name} wrong: {output.wrong}",
-                    why="the compiled program is compared with the one that was traced: this is no mistake of yours",
+                    why="the compiled program differs from the one that was traced, and the mistake is the compiler's",
                     fix="make the operand of the operation whole along that dimension, run it under jax.shard_map, or "
                     "try another version of jaxlib and libtpu; and report it to XLA",
                 )
