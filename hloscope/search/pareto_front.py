@@ -14,8 +14,7 @@ from hloscope.model.capture import Capture, ValueSharding, format_spec
 from hloscope.model.decision import Decision
 from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
 from hloscope.model.vocabulary import CompileStage
-from hloscope.search.device_orders import follows_axes
-from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Point, Space
+from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Point, Space, follows_axes
 from hloscope.search.trials import DOES_NOT_FIT, compute_gain, is_worthwhile
 
 _MOST_ON_FRONT = 6

@@ -25,11 +25,10 @@ from hloscope.model.capture import Capture, DeviceLayout
 from hloscope.model.trial import Figures
 from hloscope.model.vocabulary import CompileStage
 from hloscope.search.cures import WrittenCure, find_lost_decision, find_written_cures
-from hloscope.search.device_orders import find_device_orders
 from hloscope.search.pareto_front import CompiledPoint, SearchResult, find_front
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
-from hloscope.search.space import Point, Space
+from hloscope.search.space import Point, Space, find_device_orders
 from hloscope.search.trial_cache import FigureCache, SearchSubject
 from hloscope.search.trials import price_as_written, price_figures
 

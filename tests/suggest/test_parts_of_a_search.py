@@ -15,9 +15,8 @@ from hloscope.compile.devices import run_on_enough_devices
 from hloscope.compile.importing import isolate_call
 from hloscope.compile.lowering import lower
 from hloscope.compile.target import find_attached_facts
-from hloscope.search.device_orders import find_device_orders, follows_axes
 from hloscope.search.recipes import Recipes
-from hloscope.search.space import Space
+from hloscope.search.space import Space, find_device_orders, follows_axes
 from hloscope.tpu.slices import parse_slice
 
 
