@@ -49,8 +49,3 @@ def hloscope(*arguments, stdin=None, cwd=ROOT, environ=None, **changes) -> subpr
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
-
-
-def hloscope_one_by_one(commands) -> list[subprocess.CompletedProcess[str]]:
-    """What `hloscope` ends with for each of several commands."""
-    return [hloscope(*command) for command in commands]

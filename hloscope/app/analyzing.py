@@ -257,9 +257,6 @@ def capture_text(text: Text) -> tuple[Capture, HloModule]:
     return program, module
 
 
-_NEVER_CONSTANT = frozenset({"chlo.top_k", "stablehlo.custom_call", "stablehlo.fft", "stablehlo.sort"})
-"""Operations whose results no simplification makes constants. Others' may be: `x - x`, `x >= 0` of an unsigned x."""
-
 # ---- the facts of JAX and the compiler about a program, joined to those in its text
 
 
@@ -327,22 +324,22 @@ def make_slice_fact(program: Capture) -> SliceFact | None:
 def _mark_wrong_outputs(
     outputs: tuple[ArrayFact, ...], in_text: tuple[ArrayFact, ...], module: HloModule, program: Capture
 ) -> tuple[ArrayFact, ...]:
-    """Outputs with what is wrong with them: a shape that is not a shard's, or a constant where something is computed.
+    """Outputs with what is wrong with them: a shape that is not a shard's, or a constant where something is selected.
 
     The shape of a wrong output is that of the text. A program with other outputs than its text is not judged.
     """
     if program.outputs is None or len(outputs) != len(in_text):
         return outputs
-    computed = _list_computed(program)
-    constant = find_constant_outputs(module) & computed if computed else frozenset()
+    constant = find_constant_outputs(module)
+    selected = _list_selected(program) if constant else frozenset()
     found = []
     for number, (claimed, printed) in enumerate(zip(outputs, in_text, strict=True)):
         output, local, wrong = claimed, claimed.local_shape, list[str]()
         if output.dtype == printed.dtype and local != printed.local_shape:
             shapes = (f"{output.dtype}[{','.join(map(str, shape))}]" for shape in (printed.local_shape, local))
             wrong.append("each device has {} where its shard is {}".format(*shapes))
-        if number in constant:
-            wrong.append("it is a constant, although the program computes it")
+        if number in constant & selected:
+            wrong.append("it is a constant, although the program selects it with top_k")
         if wrong:
             shape, size = printed.local_shape, printed.bytes_per_device
             output = replace(output, wrong=" and ".join(wrong), local_shape=shape, bytes_per_device=size)
@@ -350,17 +347,28 @@ def _mark_wrong_outputs(
     return tuple(found)
 
 
-def _list_computed(program: Capture) -> frozenset[int]:
-    """The numbers of the outputs whose last operation XLA does not fold for what it is: not of arithmetic alone."""
+def _list_selected(program: Capture) -> frozenset[int]:
+    """The numbers of the outputs that `top_k` selects from floating-point values of an argument, from two or more.
+
+    XLA simplifies none of these to a constant. Of other operations it may be right to: of `x - x` of integers, of a
+    sort of constants, of what is selected from a single value.
+    """
     if program.compiled.shardy is None:
         return frozenset()
-    from hloscope.why.claims import Askers
     from hloscope.why.shardy_graph import ShardyGraph
 
     graph = ShardyGraph(program.compiled.shardy)
-    returned = Askers(graph, (), frozenset()).returned
-    made = (graph.op(graph.root(value)[0]) for value in returned)
-    return frozenset(number for number, op in enumerate(made) if op is not None and op.kind in _NEVER_CONSTANT)
+    main = graph.module.main
+    returned = None if main is None else graph.returns.get((main, 0))
+    return frozenset(
+        number
+        for number, value in enumerate(() if returned is None else map(graph.value, returned.operands))
+        if (op := graph.op(graph.root(value)[0])) is not None
+        and (op.kind == "chlo.top_k" or op.symbol == "TopK")
+        and (operand := graph.value(op.operands[0])).shape[-1] > 1
+        and "f" in operand.element_type
+        and graph.argument_behind(operand) is not None
+    )
 
 
 def _merge_arrays(captured: tuple[CapturedArray, ...], in_text: tuple[ArrayFact, ...]) -> tuple[ArrayFact, ...]:

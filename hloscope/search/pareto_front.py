@@ -141,8 +141,8 @@ def _rank_simple_first(found: CompiledPoint) -> tuple[int, tuple[int, int]]:
 
 
 def _find_simplicity(found: CompiledPoint) -> tuple[int, int]:
-    change = found.change
-    return (0, len(found.point.lines)) if change is None else (change.asks, change.parts + len(found.point.lines))
+    change, has_lines = found.change, bool(found.point.lines)
+    return (0, has_lines) if change is None else (change.asks, change.parts + has_lines)
 
 
 def _find_hbm(found: CompiledPoint) -> float:

@@ -160,7 +160,7 @@ class Recipes:
                     yield Recipe(name=self._name(chosen), point=here)
 
     def make_constrained(self, point: Point) -> Resharding | None:
-        """The change to a point with constraints on activations, without which people do not write such a scheme.
+        """The change to a point with constraints on activations, as people write such a scheme.
 
         Results of matmuls that have a dimension of the data are sharded as the data are, and along their other
         dimensions as the weights. This ranks schemes: lines to write are found in the compiled program.

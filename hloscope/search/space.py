@@ -22,7 +22,7 @@ from hloscope.compile.step import order_devices
 from hloscope.model.capture import CapturedArray, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
 from hloscope.tpu.slices import Slice, SliceDevice, list_devices
 from hloscope.why.reshards import known_sharding
-from hloscope.why.shardy_graph import DimensionClass, Dimensions, ShardyGraph, is_written
+from hloscope.why.shardy_graph import BARRIER_KINDS, DimensionClass, Dimensions, ShardyGraph, is_written
 
 # ---- A program's arguments and results: their shardings, which of them belong together, and replaced arguments
 
@@ -130,7 +130,7 @@ class ProgramLeaves:
         """The argument that each result replaces in the next step, as far as known.
 
         Shape and type are equal, and the tail of the path; otherwise, the argument is donated. Of several, it is the
-        one that the result is computed from in the fewest steps, element by element, then one of the same sharding.
+        one that the result is computed from in the fewest operations, then one of the same sharding.
         """
         found: dict[int, int] = {}
         for by_path in (True, False):
@@ -143,16 +143,23 @@ class ProgramLeaves:
                 else:
                     alike = [leaf for leaf in alike if leaf.array.donated]
                 if result.index not in found and alike:
-                    steps = self._count_steps(result)
-                    nearest = min(
-                        alike,
-                        key=lambda leaf: (steps.get(leaf.index, inf), leaf.sharding != result.sharding, leaf.index),
-                    )
-                    found[result.index] = nearest.index
+                    nearest = self._find_nearest(result, alike, by_path=by_path)
+                    found.update({} if nearest is None else {result.index: nearest.index})
         return found
 
+    def _find_nearest(self, result: ProgramLeaf, alike: Sequence[ProgramLeaf], *, by_path: bool) -> ProgramLeaf | None:
+        """The argument of several that a result most likely replaces; None if only their order tells them apart."""
+        steps = self._count_steps(result)
+
+        def key(leaf: ProgramLeaf) -> tuple[float, bool]:
+            return steps.get(leaf.index, inf), leaf.sharding != result.sharding
+
+        first, *others = sorted(alike, key=key)
+        is_guess = not by_path and key(first)[0] == inf and any(key(other) == key(first) for other in others)
+        return None if is_guess else first
+
     def _count_steps(self, result: ProgramLeaf) -> dict[int, int]:
-        """The number of operations from each argument to a result through values of its shape; loops are no way."""
+        """The number of operations from each argument to a result, through values of its shape alone."""
         named = {leaf.value.index: leaf.index for leaf in self.arguments if leaf.value is not None}
         found: dict[int, int] = {}
         pending = [] if result.value is None else [result.value]
@@ -167,12 +174,17 @@ class ProgramLeaves:
         return found
 
     def _list_operands(self, value: ShardyValue) -> list[ShardyValue]:
-        """The operands of the same shape that a value is computed from; the value outside for one of a function."""
-        op = self._graph.op(value)
-        if op is None or op.kind == "func.call":
-            before = self._graph.before(value)
+        """The values of one shape that a value is computed from: before a loop, and within a function or region."""
+        graph, op = self._graph, self._graph.op(value)
+        if op is None or op.kind == "func.call" or op.kind in BARRIER_KINDS:
+            before = graph.before(value)
             return [] if before is None else [before[0]]
-        return [each for each in map(self._graph.value, op.operands) if each.shape == value.shape]
+        if op.kind == "stablehlo.while":
+            return [graph.value(op.operands[value.number])]
+        inside = graph.returns.get((op.index, 0)) if op.kind == "sdy.manual_computation" else None
+        if inside is not None:
+            return [graph.value(inside.operands[value.number])]
+        return [each for each in map(graph.value, op.operands) if each.shape == value.shape]
 
     def alike(self, leaf: ProgramLeaf) -> tuple[ProgramLeaf, ...]:
         """The same argument of all layers, including `leaf`: names that differ only in numbers."""

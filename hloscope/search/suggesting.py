@@ -99,6 +99,7 @@ class Search:
         self._estimates: dict[Point, Estimate | None] = {}
         self._recipes: dict[Point, Recipe] = {}
         self._written: dict[Point, WrittenCure] = {}
+        self._turned: set[Point] = set()
         self._begun = monotonic() if begun is None else begun
         seconds = float("inf") if effort.seconds is None else effort.seconds
         subject, space = subjects[0]
@@ -243,7 +244,7 @@ class Search:
     def _shortlist(self) -> list[Point]:
         """The best of each kind of recipe on any mesh, then on each mesh, and last the best of the ranking.
 
-        The ranking fills at most a quarter: its first points differ little, and so reveal little.
+        The ranking adds few: its first points differ little.
         """
         ranked = [point for point, estimate in self._estimates.items() if estimate is not None]
         of_recipes = sorted((point for point in ranked if point in self._recipes), key=self._promise)
@@ -271,15 +272,12 @@ class Search:
                 yield point
 
     def _promising(self, count: int) -> list[Point]:
-        """The ranked points of the least estimates that are not compiled; those that likely fit in memory first.
-
-        A model of the errors that neighbors share found nothing faster, and nothing earlier, in six programs.
-        """
-        pool = [
-            point for point, estimate in self._estimates.items() if estimate is not None and point not in self._done
-        ]
-        likely = dict(zip(pool, self._is_too_large(pool), strict=True))
-        return sorted(pool, key=lambda point: (likely[point], self._promise(point)))[:count]
+        """The ranked points of the least estimates that are not compiled; those that likely fit in memory first."""
+        ranked = [point for point, estimate in self._estimates.items() if estimate is not None]
+        seen = {self._find_likeness(point) for point in ranked if point in self._done}
+        pool = list(self._drop_alike((point for point in ranked if point not in self._done), seen))
+        is_too_large = dict(zip(pool, self._is_too_large(pool), strict=True))
+        return sorted(pool, key=lambda point: (is_too_large[point], self._promise(point)))[:count]
 
     def _is_too_large(self, points: Sequence[Point]) -> list[bool]:
         """For each point, whether memory is too small for its arguments and the overhead of the compiled points."""
@@ -397,13 +395,15 @@ class Search:
 
         Those come first that would be fastest without what is lost.
         """
-        lost = [each for each in self.found.compiled if each.lost is not None and each.captured is not None]
+        found = self.found.compiled
+        lost = [each for each in found if each.lost and each.captured and each.point not in self._turned]
         for each in sorted(lost, key=lambda each: each.least_us)[:_MOST_TURNED]:
             if self._left <= 0 or monotonic() >= self._until:
                 break
             subject, most = self._space_of[each.point.mesh][0], min(_MOST_WRITTEN, self._left)
             assert each.captured is not None
             assert each.lost is not None
+            self._turned.add(each.point)
             seen = replace(subject, captured=each.captured)
             for cure in find_written_cures(seen, each.change, each.lost, each.figures, until=self._until, most=most):
                 point = replace(each.point, lines=cure.lines)

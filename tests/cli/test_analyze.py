@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import hloscope, hloscope_one_by_one, hloscope_process
+from command_line import hloscope, hloscope_process
 
 from hloscope.cli import running
 
@@ -37,8 +37,8 @@ ENTRY main {
 pytestmark = pytest.mark.usefixtures("cached")
 
 
-def document(*arguments, **options):
-    done = hloscope("analyze", *arguments, "--format", "json", **options)
+def document(*arguments, run=hloscope, **options):
+    done = run("analyze", *arguments, "--format", "json", **options)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     found = json.loads(done.stdout)
@@ -159,7 +159,7 @@ def test_streams_that_the_users_module_closes_are_open_for_the_report(says, tmp_
 
 @pytest.mark.tpu_compiler
 def test_a_program_that_makes_a_larger_mesh_than_it_was_started_with():
-    found = document("tests/compile/user_code/modern.py:big_mesh")
+    found = document("tests/compile/user_code/modern.py:big_mesh", run=hloscope_process)
     assert (found["slice"]["name"], found["mesh"]["axis_sizes"]) == ("v5e:4x8", [8, 4])
 
 
@@ -171,7 +171,7 @@ def test_a_mesh_over_all_devices_decides_how_many_there_are(tmp_path):
         "def make():\n    x = jax.ShapeDtypeStruct((8,), 'float32', sharding=jax.NamedSharding(mesh, jax.P('X')))\n"
         "    return (lambda x: x.sum()), (x,)\n"
     )
-    assert document("four.py:make", cwd=tmp_path)["slice"]["name"] == "v5e:2x2"
+    assert document("four.py:make", run=hloscope_process, cwd=tmp_path)["slice"]["name"] == "v5e:2x2"
 
 
 def test_hlo_text_with_a_mesh(hlo_file):
@@ -317,8 +317,8 @@ BAD_INPUT = [
 def of_bad_input():
     """How each command ends; the first one, which no other has been before, also in a process of its own."""
     commands = [["analyze", *arguments] for arguments, _ in BAD_INPUT]
-    ended = hloscope_one_by_one(commands)
-    alone = hloscope(*commands[0])
+    ended = [hloscope(*command) for command in commands]
+    alone = hloscope_process(*commands[0])
     assert (alone.returncode, alone.stdout, alone.stderr) == (ended[0].returncode, ended[0].stdout, ended[0].stderr)
     return {str(arguments): done for (arguments, _), done in zip(BAD_INPUT, ended, strict=True)}
 
@@ -342,7 +342,7 @@ def test_a_format_that_there_is_not():
 
 
 def test_a_misspelled_command_gets_a_suggestion():
-    near, far = hloscope_one_by_one([["analyse", M], ["xyzzy", M]])
+    near, far = hloscope("analyse", M), hloscope("xyzzy", M)
     assert (near.returncode, far.returncode) == (2, 2)
     assert near.stderr.endswith("No such command 'analyse'. Did you mean analyze?\n")
     assert far.stderr.endswith("No such command 'xyzzy'.\n")
@@ -407,7 +407,7 @@ def test_nothing_but_the_report_reaches_stdout(tmp_path):
 
 
 def test_xla_flags_that_xla_refuses(says):
-    done = hloscope("analyze", f"{M}:matmul", XLA_FLAGS="--xla_no_such_flag=3")
+    done = hloscope_process("analyze", f"{M}:matmul", XLA_FLAGS="--xla_no_such_flag=3")
     assert done.returncode == 2
     ours = done.stderr.splitlines()[:2]
     assert ours[1] == "  --> XLA_FLAGS=--xla_no_such_flag=3"
@@ -426,7 +426,7 @@ def test_a_full_disk(says, hlo_file, arguments):
 
 
 def test_an_encoding_without_rules(hlo_file):
-    assert hloscope("analyze", hlo_file, PYTHONIOENCODING="latin-1").returncode == 0
+    assert hloscope_process("analyze", hlo_file, PYTHONIOENCODING="latin-1").returncode == 0
 
 
 def test_a_closed_standard_output_is_told(says, hlo_file):
@@ -438,7 +438,7 @@ def test_a_closed_standard_output_is_told(says, hlo_file):
 
 def test_options_that_do_not_go_with_hlo_text(says, hlo_file):
     options = (["--axis-types", "auto"], ["--compiler-option", "a=b"], ["--arg", "f32[8]"], ["--donate", "0"])
-    ended = hloscope_one_by_one([["analyze", hlo_file, *option] for option in options])
+    ended = [hloscope("analyze", hlo_file, *option) for option in options]
     for option, done in zip(options, ended, strict=True):
         assert (done.returncode, done.stderr.splitlines()[0].startswith(f"error: {option[0]} ")) == (2, True)
         says(done.stderr, option[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import networkx as nx
-from command_line import hloscope_one_by_one
+from command_line import hloscope
 
 ROOT = Path(__file__).parent.parent.parent
 EXPERTS = ROOT / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
@@ -16,7 +16,7 @@ def test_a_graph_is_written_in_each_format(tmp_path):
     near = ("graph", EXPERTS, "--slice", "v5e:2x4", "--mesh", "X=4,Y=2", "--around", "all-gather.8", "--hops", 2)
     files = {name: tmp_path / f"near.{name}" for name in ("dot", "graphml", "svg", "json", "text")}
     commands = [(*near, "--format", name, "-o", file) for name, file in files.items()]
-    for done in hloscope_one_by_one(commands):
+    for done in (hloscope(*command) for command in commands):
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert files["dot"].read_text().startswith('digraph "')
     assert len(nx.read_graphml(files["graphml"])) == 10
@@ -25,12 +25,8 @@ def test_a_graph_is_written_in_each_format(tmp_path):
 
 
 def test_what_is_not_there_is_one_message():
-    missing, unread = hloscope_one_by_one(
-        [
-            ("graph", EXPERTS, "--around", "all-gather.9"),
-            ("graph", EXPERTS, "--computation", "entry"),
-        ]
-    )
+    missing = hloscope("graph", EXPERTS, "--around", "all-gather.9")
+    unread = hloscope("graph", EXPERTS, "--computation", "entry")
     for done in (missing, unread):
         assert (done.returncode, done.stdout) == (2, "")
         assert "Traceback" not in done.stderr
@@ -39,7 +35,7 @@ def test_what_is_not_there_is_one_message():
 
 
 def test_hops_count_from_an_instruction():
-    (done,) = hloscope_one_by_one([("graph", "no_such_file.hlo", "--hops", 2)])
+    done = hloscope("graph", "no_such_file.hlo", "--hops", 2)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: --hops 2 counts from an instruction, and none is named\n   = fix: name one: --around all-gather.8\n"

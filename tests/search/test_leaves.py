@@ -137,6 +137,30 @@ def test_donated_arguments_are_matched_by_what_results_are_computed_from(tmp_pat
     assert found.replaces == {0: 1, 1: 2, 2: 0}
 
 
+LOOPED = """\
+import jax
+import jax.numpy as jnp
+import hloscope
+
+@hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("f32[64@X,64]", "f32[64@X,64]"), donate=(0, 1))
+def step(a, b):
+    first, second = jax.lax.fori_loop(0, 3, lambda _, c: (jnp.tanh(c[0]), jnp.sin(c[1])), (b, a))
+    return first, second
+"""
+
+
+def test_states_are_followed_through_a_loop(tmp_path):
+    (tmp_path / "looped.py").write_text(LOOPED)
+    program = hloscope.analyze(f"{tmp_path / 'looped.py'}:step")._evidence.program
+    found = ProgramLeaves(program.arguments, program.outputs, ShardyGraph(program.compiled.shardy))
+    assert found.replaces == {0: 1, 1: 0}
+
+
+def test_order_alone_matches_nothing(leaves):
+    donated = [array("a", donated=True), array("b", donated=True)]
+    assert leaves(donated, [array("result[0]"), array("result[1]")]).replaces == {}
+
+
 def test_layers_and_states_change_together(leaves):
     names = ["p['layers'][0]['w']", "p['layers'][1]['w']", "mu['layers'][0]['w']", "p['layers'][0]['b']"]
     found = leaves(map(array, names), [])

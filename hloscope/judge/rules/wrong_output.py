@@ -1,15 +1,16 @@
 """An output that is not what the program requests and computes.
 
 What it does: compares each output of the compiled program with the shard that its sharding gives a device, and reports
-one of another shape, or one that is a constant where the program sorts, selects or calls something.
+one of another shape, or one that is a constant although `jax.lax.top_k` selects it from an argument.
 
 Why it matters: the compiler made a mistake. The program runs, and its results are wrong.
 
 Example: `jax.lax.top_k(x, 64)` with x sharded over the dimension that is searched: with some versions of XLA every
 device gets zeros for the indices.
 
-Use instead: constrain the operand of that operation to be whole along the dimension, or run the operation under
-`jax.shard_map`; try another version of jaxlib and libtpu, and report it to XLA.
+Use instead: constrain the operand of that operation to be whole along the dimension, or gather it under
+`jax.shard_map`, which both gave right outputs for the example; try another version of jaxlib and libtpu, and report it
+to XLA.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class WrongOutput(BuiltinRule, name="wrong-output", severity=Severity.ERROR):
                     self,
                     f"the compiler gets {output.name} wrong: {output.wrong}",
                     why="the compiled program differs from the one that was traced, and the mistake is the compiler's",
-                    fix="make the operand of the operation whole along that dimension, run it under jax.shard_map, or "
-                    "try another version of jaxlib and libtpu; and report it to XLA",
+                    fix="constrain the operand of the operation that makes it to be whole along the dimension that "
+                    "it searches, or try another version of jaxlib and libtpu; and report it to XLA",
                 )
 
 
