@@ -30,7 +30,7 @@ from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space, find_device_orders
 from hloscope.search.trial_cache import FigureCache, SearchSubject
-from hloscope.search.trials import price_as_written, price_figures
+from hloscope.search.trials import find_compiled_figures, price_as_written, price_figures
 
 _ROUND = 8
 """The number of points that are compiled before the next ones are chosen."""
@@ -442,8 +442,11 @@ class Search:
         chosen = [self.found.own, *find_front(self.found.own, possible)]
         started: list[tuple[FigureCache | None, Figures | PendingCompile | str]] = []
         confirmed: list[CompiledPoint] = []
+        own = find_compiled_figures(self._subjects[0][0])
         try:
-            started += [self._start(each.point, each.change or Resharding()) for each in chosen]
+            for each in chosen:
+                known = own if each is self.found.own else None
+                started.append((None, known) if known else self._start(each.point, each.change or Resharding()))
             for each, (kept, pending) in zip(chosen, started, strict=True):
                 figures, _ = _collect(kept, pending)
                 if not isinstance(figures, str):

@@ -105,6 +105,12 @@ def price_as_written(subject: SearchSubject) -> Figures:
     return price_figures(subject.captured, subject.lowered.name, stage)
 
 
+def find_compiled_figures(subject: SearchSubject) -> Figures | None:
+    """The costs of a program as written with its machine code; None if it is only scheduled so far."""
+    is_compiled = subject.captured.compiled.stage is CompileStage.COMPILED
+    return read_figures(subject.analysis, subject.captured) if is_compiled else None
+
+
 def compute_gain(before: Figures, after: Figures) -> float | None:
     """Returns the saved fraction of the step time; negative if it gets slower, None if unknown."""
     if before.step_us is None or after.step_us is None or before.step_us <= 0:
@@ -274,7 +280,7 @@ def confirm_best(
     """
     helping = [pair for pair in done if pair[1].helps]
     others = [pair for pair in done if not pair[1].helps]
-    own: Figures | str | None = None
+    own: Figures | str | None = find_compiled_figures(subject)
     while helping and until > monotonic():
         change, trial = helping[0]
         changed = lower(change)

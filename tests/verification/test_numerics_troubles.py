@@ -25,7 +25,7 @@ from hloscope.verification.running import run_verification
 GIB = 2**30
 
 
-TIMEOUTS_S = {"hangs": 15, "sleeps": 15, "aborts": 120, "not_on_cpu": 120, "missing": 120, "plain": 120}
+TIMEOUTS_S = {"hangs": 8, "sleeps": 8, "aborts": 120, "not_on_cpu": 120, "missing": 120, "plain": 120}
 
 
 @pytest.fixture(scope="module")

@@ -56,8 +56,8 @@ INVALID = (
     {
         "program": """\
 @hloscope.target(
-    mesh={"data": 8},
-    args=({"emb": "bf16[1024,2048@data]", "layers": "bf16[4,2048@data,2048]"}, "s32[64@data,512]"),
+    mesh={"data": 4},
+    args=({"emb": "bf16[256,512@data]", "layers": "bf16[2,512@data,512]"}, "s32[64@data,256]"),
 )
 def features_where_the_batch_was_meant(weights, tokens):
     def loss(weights):
@@ -72,8 +72,8 @@ VALID = (
     {
         "program": """\
 @hloscope.target(
-    mesh={"data": 8},
-    args=({"emb": "bf16[1024,2048@data]", "layers": "bf16[4,2048@data,2048]"}, "s32[64@data,512]"),
+    mesh={"data": 4},
+    args=({"emb": "bf16[256,512@data]", "layers": "bf16[2,512@data,512]"}, "s32[64@data,256]"),
 )
 def the_batch_by_a_constraint(weights, tokens):
     def loss(weights):
@@ -85,7 +85,7 @@ def the_batch_by_a_constraint(weights, tokens):
     },
     {
         "program": """\
-@hloscope.target(mesh={"X": 8}, args=("bf16[1024,2048@X]", "bf16[2048@X,2048]"))
+@hloscope.target(mesh={"X": 8}, args=("bf16[256,512@X]", "bf16[512@X,512]"))
 def a_contracted_dimension_that_nothing_else_claims(x, w):
     return x @ w
 """

@@ -1,0 +1,130 @@
+"""Programs near a limit that only machine code is held against: HBM, VMEM and SMEM.
+
+The verdict of the compiler comes from JAX itself, which compiles ahead of time for the same devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import topologies
+
+import hloscope
+from hloscope.tpu.slices import parse_slice
+
+P = jax.P
+SLICES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "7x": "7x:2x2x1"}
+SHARES = (0.86, 0.94, 0.98, 1.0, 1.03)
+"""Of HBM, as far as a size that is a multiple of 1024 can meet them."""
+pytestmark = [pytest.mark.tpu_compiler, pytest.mark.long]
+
+
+def arguments(n):
+    """Arguments alone."""
+    return (lambda x, y: x[0, 0] + y[0, 0], [((n, 4096), P("X")), ((n, 4096), P("X"))])
+
+
+def results(n):
+    """Results as large as the arguments."""
+    return (lambda x: (x * 2, x + 1), [((n, 4096), P("X"))])
+
+
+def donated(n):
+    """An update in place of what is donated."""
+    return (lambda x, y: (x - 0.1 * y).astype(x.dtype), [((n, 4096), P("X")), ((n, 4096), P("X"))])
+
+
+def gathered(n):
+    """A weight that is gathered before its use."""
+    return (lambda x, w: x @ w, [((1024, n), P("X")), ((n, 4096), P(None, "X"))])
+
+
+def attention(n):
+    """Scores that are larger than what they are made of."""
+    return (lambda q, k: jax.nn.softmax(q @ k.T, axis=-1) @ k, [((n, 128), P("X")), ((16384, 128), P())])
+
+
+def scanned(n):
+    """Values that a loop stacks for the backward pass."""
+
+    def loss(w, x):
+        return jax.lax.scan(lambda y, each: (jnp.tanh(y @ each), None), x, w)[0].astype(jnp.float32).sum()
+
+    return (jax.grad(loss), [((8, 1024, 1024), P()), ((n, 1024), P("X"))])
+
+
+def ordered(n):
+    """A sort, which has buffers of its own."""
+    return (lambda x: jnp.sort(x, axis=1), [((n, 4096), P("X"))])
+
+
+def exchanged(n):
+    """A dimension for another, by an exchange."""
+    return (
+        lambda x: jax.lax.with_sharding_constraint(x * 2, P(None, "X")) + 1,
+        [((n, 4096), P("X", None))],
+    )
+
+
+PROGRAMS = (arguments, results, donated, gathered, attention, scanned, ordered, exchanged)
+
+
+def facts_of(make, n, generation):
+    """The program of one size, its arguments and what `hloscope.analyze` is told of them."""
+    function, shapes = make(n)
+    mesh = {"X": parse_slice(SLICES[generation]).device_count}
+    args = tuple(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape, _ in shapes)
+    shardings = tuple(spec for _, spec in shapes)
+    return function, args, {"mesh": mesh, "slice": SLICES[generation], "in_shardings": shardings}
+
+
+def find_compilers_verdict(make, n, generation) -> bool:
+    """Whether the compiler takes it, asked through JAX alone."""
+    function, args, facts = facts_of(make, n, generation)
+    parsed = parse_slice(SLICES[generation])
+    devices = topologies.get_topology_desc(
+        parsed.libtpu_topology_name, platform="tpu", **parsed.topology_kwargs
+    ).devices
+    mesh = jax.make_mesh((len(devices),), ("X",), devices=devices, axis_types=(jax.sharding.AxisType.Auto,))
+    shardings = tuple(jax.NamedSharding(mesh, spec) for spec in facts["in_shardings"])
+    donate = (0,) if make is donated else ()
+    with jax.set_mesh(mesh):
+        lowered = jax.jit(function, in_shardings=shardings, donate_argnums=donate).lower(*args)
+    try:
+        lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        assert "hbm" in str(error), error
+        return False
+    return True
+
+
+def analyzed(make, n, generation, stage="scheduled"):
+    function, args, facts = facts_of(make, n, generation)
+    donate = {"donate_argnums": (0,)} if make is donated else {}
+    traced = jax.jit(function, **donate)
+    return hloscope.analyze(traced, args, stage=stage, **facts)
+
+
+def find_size(make, share: float, generation: str) -> int:
+    """The size at which about this share of HBM is used; use grows with the size, from some offset."""
+    hbm = parse_slice(SLICES[generation]).chip.hbm_bytes_per_device
+    small, large = (analyzed(make, n, generation).memory.data_bytes for n in (32768, 65536))
+    each = (large - small) / 32768
+    return round((32768 + (share * hbm - small) / each) / 1024) * 1024
+
+
+@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("generation", SLICES)
+def test_what_is_said_of_hbm_is_the_compilers_verdict(make: Callable[..., object], generation: str) -> None:
+    said = []
+    for share in SHARES:
+        n = find_size(make, share, generation)
+        found = analyzed(make, n, generation)
+        fits = find_compilers_verdict(make, n, generation)
+        used = found.memory.data_bytes / parse_slice(SLICES[generation]).chip.hbm_bytes_per_device
+        said.append((share, n, round(used, 3), found.stage.value, found.memory.fits, fits))
+        print(make.__name__, generation, said[-1])
+    assert all(said_fits in ((None, True) if fits else (False,)) for *_, said_fits, fits in said), said
