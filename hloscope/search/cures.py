@@ -38,7 +38,7 @@ from hloscope.search.trials import (
     price_resharding,
 )
 from hloscope.why.claims import Claims
-from hloscope.why.idle_axes import IdleAxes
+from hloscope.why.decisions import IdleAxes
 from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import to_frames
 from hloscope.why.stage import explain_analysis, read_captured

@@ -96,7 +96,8 @@ def find_compilers_verdict(make, n, generation) -> bool:
     try:
         lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        assert "hbm" in str(error), error
+        if "hbm" not in str(error):
+            raise
         return False
     return True
 

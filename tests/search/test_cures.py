@@ -32,19 +32,25 @@ def step(weights, tokens):
 LOST = 'x = weights["emb"][tokens]'
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of the programs: what is compiled at the same path may be taken from the cache."""
+    return tmp_path_factory.mktemp("cures")
+
+
 @pytest.fixture
-def program(tmp_path):
+def program(folder, cached):
     """Writes the program with a line, and returns it as a target."""
 
     def write(line, name):
-        file = tmp_path / f"{name}.py"
+        file = folder / f"{name}.py"
         file.write_text(PROGRAM.format(line=line))
         return f"{file}:step"
 
     return write
 
 
-def test_the_printed_line_gives_the_printed_figures(program, tmp_path):
+def test_the_printed_line_gives_the_printed_figures(program, folder):
     found = hloscope.analyze(program(LOST, "lost"), try_s=200)
     (decision,) = [each for each in found.decisions if each.is_lost]
     assert decision.name == "data: 512, not 64"
@@ -60,7 +66,7 @@ def test_the_printed_line_gives_the_printed_figures(program, tmp_path):
     assert best.after.step_us == pytest.approx(cured.time.step_us, rel=1e-6)
     assert (best.after.wire_bytes, best.after.hbm_bytes) == (cured.totals.wire_bytes, cured.memory.peak_bytes)
     assert best.after.step_us < 0.5 * found.time.step_us
-    assert (tmp_path / "lost.py").read_text() == PROGRAM.format(line=LOST)
+    assert (folder / "lost.py").read_text() == PROGRAM.format(line=LOST)
     assert f"write: {line}\n" in str(found)
     (finding,) = [each for each in found.findings if each.rule == "lost-batch"]
     assert finding.fix == "; ".join(best.change)
@@ -95,6 +101,8 @@ def test_a_program_that_is_another_one_when_traced_again_is_not_tried(program):
 
 
 def test_a_cure_that_code_generation_refuses_is_withdrawn(program, monkeypatch):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "0")
+
     def refuse(subject, programs, until):
         figures = [trials.read_figures(subject.analysis, subject.captured), "it overflows VMEM"]
         return figures[-len(programs) :]

@@ -208,7 +208,7 @@ def test_programs_are_compared_when_they_are_scheduled_and_the_best_are_compiled
         return prepare(program, **options)
 
     monkeypatch.setattr(suggesting, "prepare_compile", count)
-    found = hloscope.suggest(shardable.experts, candidates=6)
+    found = hloscope.suggest(shardable.experts, candidates=4)
     rows = [found.own, *found.front]
     assert {row.figures.stage for row in rows} == {CompileStage.COMPILED}
     assert found.best.recipe == "expert parallel over X"
@@ -226,6 +226,6 @@ def test_a_search_without_time_for_machine_code_says_that_its_times_are_estimate
         search.found.stopped = "the time limit was reached"
 
     monkeypatch.setattr(suggesting.Search, "_confirm", late)
-    found = hloscope.suggest(shardable.experts, candidates=3)
+    found = hloscope.suggest(shardable.experts, candidates=2)
     assert found.own.figures.stage is CompileStage.SCHEDULED
     assert found.notes[0].startswith("all times are estimates for scheduled programs")
