@@ -41,13 +41,13 @@ KERNELS = {
         return pl.pallas_call(body, grid=(16,), in_specs=[block], out_specs=block, out_shape=LIKE(x),
                               scratch_shapes=scratch)(x)
     """,
-    "two halves of VMEM scratch": """
+    "two kinds of VMEM scratch": """
     def kernel(x):
-        scratch = [pltpu.VMEM((65536, 1024), jnp.bfloat16), pltpu.VMEM((65536, 1024), jnp.bfloat16)]
+        scratch = [pltpu.VMEM((49152, 1024), jnp.float32), pltpu.VMEM((49152, 1024), jnp.float32)]
         def body(x_ref, o_ref, one, other):
-            one[0:8, 0:512] = x_ref[0:8, :].astype(jnp.bfloat16)
+            one[0:8, 0:512] = x_ref[0:8, :]
             other[0:8, 0:512] = one[0:8, 0:512]
-            o_ref[0:8, :] = other[0:8, 0:512].astype(x_ref.dtype)
+            o_ref[0:8, :] = other[0:8, 0:512]
         return pl.pallas_call(body, out_shape=LIKE(x), scratch_shapes=scratch)(x)
     """,
     "a whole array as a block": """
@@ -90,28 +90,29 @@ KERNELS = {
     "in a loop": """
     def kernel(x):
         def each(carry, _):
-            scratch = [pltpu.VMEM((131072, 1024), jnp.bfloat16)]
+            scratch = [pltpu.VMEM((131072, 1024), jnp.float32)]
             def body(x_ref, o_ref, big):
-                big[0:8, 0:512] = x_ref[0:8, :].astype(jnp.bfloat16)
-                o_ref[...] = x_ref[...] + big[0, 0].astype(x_ref.dtype)
+                big[0:8, 0:512] = x_ref[0:8, :]
+                o_ref[0:8, :] = big[0:8, 0:512] + 1
             return pl.pallas_call(body, out_shape=LIKE(x), scratch_shapes=scratch)(carry), None
         return jax.lax.scan(each, x, None, length=4)[0]
     """,
     "in a branch": """
     def kernel(x):
         def large(x):
-            scratch = [pltpu.VMEM((131072, 1024), jnp.bfloat16)]
+            scratch = [pltpu.VMEM((131072, 1024), jnp.float32)]
             def body(x_ref, o_ref, big):
-                big[0:8, 0:512] = x_ref[0:8, :].astype(jnp.bfloat16)
-                o_ref[...] = x_ref[...] + big[0, 0].astype(x_ref.dtype)
+                big[0:8, 0:512] = x_ref[0:8, :]
+                o_ref[0:8, :] = big[0:8, 0:512] + 1
             return pl.pallas_call(body, out_shape=LIKE(x), scratch_shapes=scratch)(x)
         return jax.lax.cond(x[0, 0] > 0, large, lambda x: x, x)
     """,
-    "a limit of its own": """
+    "blocks of a grid": """
     def kernel(x):
-        tall = jnp.tile(x, (16, 1))
-        limit = pltpu.CompilerParams(vmem_limit_bytes=1 << 18)
-        return pl.pallas_call(copied, out_shape=LIKE(tall), compiler_params=limit)(tall)[: x.shape[0]]
+        tall = jnp.tile(x, (2048, 1))
+        block = pl.BlockSpec((131072, 512), lambda i: (i, 0))
+        out = pl.pallas_call(copied, grid=(2,), in_specs=[block], out_specs=block, out_shape=LIKE(tall))(tall)
+        return out[: x.shape[0]]
     """,
 }
 TARGET = """

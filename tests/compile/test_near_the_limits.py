@@ -72,41 +72,43 @@ def exchanged(n):
 PROGRAMS = (arguments, results, donated, gathered, attention, scanned, ordered, exchanged)
 
 
-def facts_of(make, n, generation):
-    """The program of one size, its arguments and what `hloscope.analyze` is told of them."""
-    function, shapes = make(n)
-    mesh = {"X": parse_slice(SLICES[generation]).device_count}
-    args = tuple(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape, _ in shapes)
-    shardings = tuple(spec for _, spec in shapes)
-    return function, args, {"mesh": mesh, "slice": SLICES[generation], "in_shardings": shardings}
-
-
 def find_compilers_verdict(make, n, generation) -> bool:
     """Whether the compiler takes it, asked through JAX alone."""
-    function, args, facts = facts_of(make, n, generation)
+    function, shapes = make(n)
     parsed = parse_slice(SLICES[generation])
-    devices = topologies.get_topology_desc(
-        parsed.libtpu_topology_name, platform="tpu", **parsed.topology_kwargs
-    ).devices
+    name, options = parsed.libtpu_topology_name, parsed.topology_kwargs
+    devices = topologies.get_topology_desc(name, platform="tpu", **options).devices
     mesh = jax.make_mesh((len(devices),), ("X",), devices=devices, axis_types=(jax.sharding.AxisType.Auto,))
-    shardings = tuple(jax.NamedSharding(mesh, spec) for spec in facts["in_shardings"])
-    donate = (0,) if make is donated else ()
+    shardings = tuple(jax.NamedSharding(mesh, spec) for _, spec in shapes)
+    donated_ones = (0,) if make is donated else ()
     with jax.set_mesh(mesh):
-        lowered = jax.jit(function, in_shardings=shardings, donate_argnums=donate).lower(*args)
+        jitted = jax.jit(function, in_shardings=shardings, donate_argnums=donated_ones)
+        lowered = jitted.lower(*(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape, _ in shapes))
     try:
         lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        if "hbm" not in str(error):
+        if "HBM" not in str(error) and "hbm" not in str(error):
             raise
         return False
     return True
 
 
-def analyzed(make, n, generation, stage="scheduled"):
-    function, args, facts = facts_of(make, n, generation)
-    donate = {"donate_argnums": (0,)} if make is donated else {}
-    traced = jax.jit(function, **donate)
-    return hloscope.analyze(traced, args, stage=stage, **facts)
+def analyzed(make, n, generation):
+    """The program at the scheduled stage, or compiled where its memory is near the limit."""
+    function, shapes = make(n)
+    args = []
+    for shape, spec in shapes:
+        axes = [*spec, *[None] * (len(shape) - len(spec))]
+        sizes = (f"{size}@{axis}" if axis else str(size) for size, axis in zip(shape, axes, strict=True))
+        args.append(f"bf16[{','.join(sizes)}]")
+    return hloscope.analyze(
+        function,
+        tuple(args),
+        mesh={"X": parse_slice(SLICES[generation]).device_count},
+        slice=SLICES[generation],
+        donate=0 if make is donated else None,
+        stage="scheduled",
+    )
 
 
 def find_size(make, share: float, generation: str) -> int:
