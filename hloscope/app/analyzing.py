@@ -96,7 +96,7 @@ def _try_cures(
     from hloscope.compile.compiling import prepare_compile
     from hloscope.compile.functions import with_function
     from hloscope.compile.lowering import lower
-    from hloscope.search.cures import add_trials, try_cures
+    from hloscope.search.cures import INTERRUPTED, add_trials, try_cures
     from hloscope.search.trial_cache import SearchSubject
 
     until = monotonic() + seconds
@@ -120,8 +120,11 @@ def _try_cures(
     try:
         return with_function(function, tried)
     except HloscopeError as error:  # of a second trace alone
-        worst = next(decision for decision in found.decisions if decision.is_lost)
-        return add_trials(found, {worst.summary: Trials(not_tried=error.what)})
+        why = error.what
+    except KeyboardInterrupt:  # what is known is worth printing
+        why = INTERRUPTED
+    worst = next(decision for decision in found.decisions if decision.is_lost)
+    return add_trials(found, {worst.summary: Trials(not_tried=why, stopped=why == INTERRUPTED)})
 
 
 def make_search_subject(

@@ -47,6 +47,7 @@ _MOST_OPENED = 2
 _RULE = "lost-batch"
 _ENOUGH = 0.02
 """The share of the step by which more changes must be faster than fewer."""
+INTERRUPTED = "the rest, because of Ctrl-C"
 _MOST_CONSTRAINTS, _MOST_COMPILED, _MOST_ROUNDS, _MOST_LINES = 4, 3, 2, 4
 _RANKING_S, _RANKING_SHARE = 10.0, 0.3
 """The time for ranking: at least this long, and otherwise this share of the program's own compile."""
@@ -68,6 +69,8 @@ def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) 
         left = until - monotonic()
         if decision.is_lost and left > 0 and not any(trials.helping for trials in tried.values()):
             tried[decision.summary] = try_decision(subject, decision, left, confirms=confirms)
+            if tried[decision.summary].stopped:
+                break
     return add_trials(found, tried)
 
 
@@ -108,12 +111,15 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         return Trials(before=before, not_tried="there are no predicted times for this slice to compare")
     if not _is_traced_alike(subject):
         return Trials(before=before, not_tried="the program is another one when it is traced again")
-    search = _CureSearch(subject, before, begun + seconds)
-    search.run(decision)
-    done = _sort_best_first(before, search.done)
-    if confirms and before.stage is CompileStage.SCHEDULED and any(trial.helps for _, trial in done):
-        subject.stage("compiling the program with the constraint to machine code")
-        done = confirm_best(subject, done, begun + seconds, lambda ranked: ranked.program.lowered)
+    search, why_not = _CureSearch(subject, before, begun + seconds), None
+    try:
+        search.run(decision)
+        done = _sort_best_first(before, search.done)
+        if confirms and before.stage is CompileStage.SCHEDULED and any(trial.helps for _, trial in done):
+            subject.stage("compiling the program with the constraint to machine code")
+            done = confirm_best(subject, done, begun + seconds, lambda ranked: ranked.program.lowered)
+    except KeyboardInterrupt:
+        done, why_not, search.stopped = _sort_best_first(before, search.done), INTERRUPTED, True
     problems = [trial.problem for _, trial in done if trial.problem is not None] + search.problems
     compiled = tuple(
         _add_moving_cost(subject, ranked.cure, trial, begun + seconds) for ranked, trial in done if trial.after
@@ -123,8 +129,8 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         before=before,
         trials=compiled,
         candidates=len(done) + len(problems),
-        not_tried=None if compiled or search.stopped or not problems else problems[0],
-        verdict="" if helps or not compiled else _describe_verdict(before, compiled[0]),
+        not_tried=why_not if compiled or search.stopped or not problems else problems[0],
+        verdict="" if helps or search.stopped or not compiled else _describe_verdict(before, compiled[0]),
         stopped=search.stopped,
         seconds=monotonic() - begun,
     )
@@ -306,7 +312,7 @@ class _CureSearch:
         requested output is the reason.
         """
         best: _Done | None = None
-        of_caller = self._is_of_output(decision)
+        of_caller = bool(self._find_unlike_outputs(decision))
         for is_of_caller in (of_caller, not of_caller):
             if best is None or not best[2].helps:
                 ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, _Cure())
@@ -328,12 +334,12 @@ class _CureSearch:
                 return
             best = more
 
-    def _is_of_output(self, decision: Decision) -> bool:
-        """Returns whether a requested output is sharded otherwise than the state that it replaces."""
+    def _find_unlike_outputs(self, decision: Decision) -> tuple[str, ...]:
+        """The requested outputs that are sharded otherwise than the state that they replace."""
         if self._program is None:
-            return False
+            return ()
         idle = IdleAxes(self._program.claims)
-        return bool(idle.find_unlike_outputs(decision.axis, decision.winner, decision.loser))
+        return idle.find_unlike_outputs(decision.axis, decision.winner, decision.loser)
 
     # Ranking.
 
@@ -408,15 +414,15 @@ class _CureSearch:
 
     def _rank_requests(self, decision: Decision) -> list[_Ranked]:
         """The changes of what the program requests of its caller, the most promising first."""
-        until, found = self._limit_ranking(), list[Resharding]()
+        until, found, captured = self._limit_ranking(), list[Resharding](), self._subject.captured
         if self._program is None:
             return []
+        leaves = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph)
         if decision.kind is DecisionKind.IDLE:
-            captured = self._subject.captured
-            leaves = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph)
             found += _extend_requests(leaves, self._program.claims, decision)
         elif decision.winner is None or any(asker.by == "output" for asker in decision.held_by):
-            found += self._rank_candidates(decision, until)
+            found += _return_as_given(leaves, self._program.claims, decision, self._find_unlike_outputs(decision))
+            found += (each for each in self._rank_candidates(decision, until) if each not in found)
         return sorted(self._make_all((_Cure(change=change) for change in found), until), key=lambda each: each.time_us)
 
     def _limit_ranking(self) -> float:
@@ -545,6 +551,24 @@ def _extend_requests(leaves: ProgramLeaves, claims: Claims, decision: Decision) 
     arguments = [(leaf, spec) for leaf in leaves.arguments if (spec := extend(leaf)) is not None]
     results = [(leaf, spec) for leaf in leaves.results if leaf.asked is not None and (spec := extend(leaf)) is not None]
     change = leaves.change(arguments, results) if arguments else None
+    if change is not None:
+        yield change
+
+
+def _return_as_given(
+    leaves: ProgramLeaves, claims: Claims, decision: Decision, outputs: Sequence[str]
+) -> Iterator[Resharding]:
+    """Some outputs with the axis where the state that they replace has it."""
+    turned: list[tuple[ProgramLeaf, ValueSharding]] = []
+    for leaf in leaves.results:
+        if leaf.array.name not in outputs or leaf.value is None or leaf.sharding is None or decision.loser is None:
+            continue
+        numbers = claims.find_dimensions(leaf.value, decision.loser)[:1]
+        without = [tuple(axis for axis in axes if axis != decision.axis) for axes in leaf.sharding]
+        turned.append(
+            (leaf, tuple((*axes, decision.axis) if at in numbers else axes for at, axes in enumerate(without)))
+        )
+    change = leaves.change([], turned) if turned else None
     if change is not None:
         yield change
 

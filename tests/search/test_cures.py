@@ -8,7 +8,8 @@ import pytest
 
 import hloscope
 from hloscope.compile import client, compiling
-from hloscope.search import suggesting, trials
+from hloscope.model.vocabulary import CompileStage
+from hloscope.search import cures, suggesting, trials
 
 pytestmark = pytest.mark.tpu_compiler
 PROGRAM = """\
@@ -113,6 +114,24 @@ def test_a_cure_that_code_generation_refuses_is_withdrawn(program, monkeypatch):
     (decision,) = [each for each in hloscope.analyze(program(LOST, "lost"), try_s=200).decisions if each.is_lost]
     assert decision.trials.helping == ()
     assert "it overflows VMEM" in (decision.trials.not_tried, decision.trials.verdict)
+
+
+def test_ctrl_c_during_a_trial_prints_what_is_known(program, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cures, "confirm_best", interrupt)
+    monkeypatch.setattr(trials, "choose_stage", lambda _: CompileStage.SCHEDULED)
+    found = hloscope.analyze(program(LOST, "lost"), try_s=200)
+    (decision,) = [each for each in found.decisions if each.is_lost]
+    assert decision.trials.helping  # compared when it was scheduled
+    assert decision.trials.not_tried == cures.INTERRUPTED
+
+    monkeypatch.setattr(cures._CureSearch, "_rank", interrupt)
+    found = hloscope.analyze(program(LOST, "lost"), try_s=200)
+    (decision,) = [each for each in found.decisions if each.is_lost]
+    assert decision.trials.helping == ()
+    assert f"not tried: {cures.INTERRUPTED}" in str(found)
 
 
 def test_a_search_begins_with_what_is_lost_and_its_lines_give_what_it_says(program):
