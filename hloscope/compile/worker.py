@@ -5,22 +5,43 @@ that the parent reads; SLOT is the file of its slot, by which other processes re
 input and answers go to standard output, each pickled, and as bytes pickled again: a message that cannot be unpickled is
 still read to its end. A function that takes a `report` may send one answer before its own. Nothing that runs here sees
 either stream. It ends when its input ends, and with the process that started it, regardless of how that ends.
+
+Started as `python -P -m hloscope.compile.worker PARENT SOCKET`, it is a template: it imports JAX once, and each request
+on the socket, of that descriptor, forks a worker of it. libtpu, which has threads, is loaded by the workers alone.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import select
 import signal
+import socket
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import IO, Any
 
-_PR_SET_PDEATHSIG = 1
+_PRELOADED = ("hloscope.compile.step", "hloscope.compile.propagation", "jax.experimental.topologies")
+"""What the steps of a compile import, but for libtpu."""
+_LOOKS_S = 2.0
+"""The time after which a template looks for its owner, whose end a process that it forked may keep from the socket."""
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 def main() -> None:
+    """Runs as a worker, or as a template of workers."""
+    parent, *arguments = sys.argv[1:]
+    if len(arguments) == 1:
+        _Template(socket.socket(fileno=int(arguments[0]))).run(int(parent))
+    else:
+        _serve(int(parent), *arguments)
+
+
+def _serve(parent: int, prepare: str, kept: str, slot: str) -> None:
     """Runs until there are no more requests."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -28,27 +49,94 @@ def main() -> None:
     os.close(nothing)
     os.dup2(2, 1)  # standard output, for whatever prints here, is standard error
     os.register_at_fork(after_in_child=answers.close)  # else the end of this process is not seen before that one's
-    end_with_parent(int(sys.argv[1]))
-    if sys.argv[3]:
+    end_with_parent(parent, slot)
+    if kept:
         from hloscope.compile import step
 
         step.is_stderr_readable = True
     with suppress(Exception):  # whatever is missing here is reported by the step that needs it
-        if sys.argv[2]:
+        if prepare:
             from hloscope.compile.step import warm_up_compiler
 
-            warm_up_compiler(sys.argv[2])
+            warm_up_compiler(prepare)
     with suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
             _send(_answer(pickle.load(requests), lambda found: _send(_pickle_early(found), answers)), answers)
     os._exit(0)  # the native libraries have nothing to tidy up that is worth waiting for
 
 
-def end_with_parent(parent: int) -> None:
+class _Template:
+    """A process that forks workers, and says how they ended, until its socket is closed.
+
+    A request is `["fork", SLICE, KEPT, SLOT]`, with the worker's three standard streams, or `["end", PROCESS, WAITS]`.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._ends: dict[int, int | None] = {}
+        self._is_interruptible = signal.signal(signal.SIGINT, signal.SIG_IGN) is not signal.SIG_IGN
+
+    def run(self, parent: int) -> None:
+        """Serves its owner, a process of this number, and ends with it.
+
+        The system could end it sooner, but would do so at the end of the thread that started it.
+        """
+        with suppress(Exception):  # whatever is missing here is reported by the step that needs it
+            for module in _PRELOADED:
+                import_module(module)
+        warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads: numpy's, which expect them
+        while os.getppid() == parent:
+            if not select.select([self._control], (), (), _LOOKS_S)[0]:
+                continue
+            request, streams, *_ = socket.recv_fds(self._control, 1 << 16, 3)
+            if not request:
+                break
+            what, *arguments = json.loads(request)
+            answer = self._fork(arguments, streams) if what == "fork" else self._find_end(*arguments)
+            self._control.send(json.dumps(answer).encode())
+        for process in [each for each, end in self._ends.items() if end is None]:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        os._exit(0)
+
+    def _fork(self, arguments: Sequence[str], streams: Sequence[int]) -> int:
+        """The number of the process of a new worker."""
+        own, process = os.getpid(), os.fork()
+        if process == 0:
+            self._control.close()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            if self._is_interruptible:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            _serve(own, *arguments)
+        for stream in streams:
+            os.close(stream)
+        self._ends[process] = None
+        return process
+
+    def _find_end(self, process: int, waits: bool) -> int | None:
+        """The way that a worker ended, as `subprocess.Popen.returncode`; several threads of the owner may ask."""
+        if self._ends[process] is None:
+            is_ended, status = os.waitpid(process, 0 if waits else os.WNOHANG)
+            self._ends[process] = os.waitstatus_to_exitcode(status) if is_ended else None
+        return self._ends[process]
+
+
+def name_process(slot: str) -> str:
+    """The name of the process in a slot, of the 15 characters that Linux keeps."""
+    return f"hlo-{os.path.basename(slot)}"[:15]
+
+
+def end_with_parent(parent: int, slot: str = "") -> None:
     """Makes the system end this process with its parent, and at Ctrl-C, even while native code runs.
 
     Ctrl-C on a terminal reaches every process of the foreground. In the parent Python raises it in the main thread
     alone, which may be waiting for the very thread that waits for this process.
+
+    Args:
+        parent: The number of its process.
+        slot: The file of this process's slot, by which other processes recognize it; empty without one.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -56,6 +144,8 @@ def end_with_parent(parent: int) -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if slot:
+            ctypes.CDLL(None).prctl(_PR_SET_NAME, name_process(slot).encode())
         if os.getppid() != parent:  # it ended before it could be asked
             os._exit(1)
 

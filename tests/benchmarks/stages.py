@@ -60,7 +60,7 @@ GRADIENT = """
 [targets.step{number}]
 function = "gradient{number}.py:step"
 args = [[{layers}], "bf16[512@data,2048]"]
-contract = ["total <= 10GB"]
+contract = ["all-* <= 10GB"]
 """
 SMALL = """\
 import jax

@@ -72,12 +72,13 @@ def hloscope(folder, *arguments):
     return run(folder, "-m", "hloscope", *arguments)
 
 
-def children(process):
+def descendants(process):
+    """The processes that a process started, and those that they forked."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             if int(stat.read_text().rpartition(")")[2].split()[1]) == process:
-                found.append(int(stat.parent.name))
+                found += [int(stat.parent.name), *descendants(int(stat.parent.name))]
         except (OSError, ValueError, IndexError):
             continue
     return found
@@ -120,7 +121,7 @@ def test_ctrl_c_ends_a_compile_within_a_second_and_leaves_nothing(folder, monkey
     workers = _deep_in_c(process)
     begun = time.monotonic()
     process.send_signal(signal.SIGINT)
-    while any(map(_cpu_seconds, workers)):
+    while any(_cpu_seconds(worker) > 5 for worker in workers):
         assert time.monotonic() - begun < 1
         time.sleep(0.01)
     _, said = process.communicate(timeout=10)
@@ -132,10 +133,10 @@ def _deep_in_c(process):
     """The workers of a process, once the first has started up and hangs."""
     deadline = time.monotonic() + 60
     workers = []
-    while not workers or _cpu_seconds(workers[0]) < 6:
+    while not workers or max(map(_cpu_seconds, workers)) < 6:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-        workers = children(process.pid)
+        workers = descendants(process.pid)
     return workers
 
 
@@ -247,7 +248,7 @@ def test_a_pytest_session_goes_on(folder):
     done = run(folder, "-m", "pytest", "-n", "2", "-q", "-p", "no:cacheprovider", "test_model.py")
     assert done.returncode == 1
     assert "1 failed, 2 passed" in done.stdout
-    assert re.search("CompilerDiedError: error: .* model.py:doomed for v5e:2x2", done.stdout)
+    assert re.search("CompilerDiedError: .* model.py:doomed for v5e:2x2", done.stdout)
 
 
 def test_a_check_goes_on(says, folder):
@@ -352,7 +353,7 @@ def test_ctrl_c_ends_a_compile_that_another_thread_waits_for(folder, monkeypatch
     workers = _deep_in_c(process)
     begun = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    while any(map(_cpu_seconds, workers)):
+    while any(_cpu_seconds(worker) > 5 for worker in workers):
         assert time.monotonic() - begun < 1
         time.sleep(0.01)
     said, errors = process.communicate(timeout=3)
