@@ -12,7 +12,7 @@ from hloscope.base.calls import front_door
 from hloscope.base.errors import HloscopeError, Option, join, on_one_line, say
 from hloscope.base.store import ADDRESS, RemoteStore, Store, hide_password, open_default_store
 from hloscope.base.units import format_bytes, format_capacity, pluralize
-from hloscope.compile import client, jax_support, pool, step
+from hloscope.compile import client, jax_support, slots, step
 from hloscope.compile.stages import find_stage_check
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.tpu.chips import DEFAULT_CHIP
@@ -115,7 +115,7 @@ def _describe_stages() -> str:
 
 
 def _check_workers() -> Checkup:
-    here, room = client.count_useful_workers(), pool.count_slots()
+    here, room = client.count_useful_workers(), slots.count_slots()
     chosen = "HLOSCOPE_MAX_WORKERS" if os.environ.get("HLOSCOPE_MAX_WORKERS") else "memory"
     words = (
         f"{here} at once here, limited by cores and free memory; {room} for all processes of this user, limited by "

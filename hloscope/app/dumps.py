@@ -19,7 +19,8 @@ from hloscope.compile import client
 from hloscope.compile.client import choose_time_limit, describe_exit
 from hloscope.compile.dumps import Dump, DumpedModule, ModuleFacts, read_module_facts
 from hloscope.compile.hlo_files import add_partition_count, is_compressed, is_proto, read_hlo
-from hloscope.compile.pool import WorkerDied, WorkerPool, count_cores, find_free_bytes
+from hloscope.compile.pool import WorkerDied, WorkerPool
+from hloscope.compile.slots import count_cores, find_free_bytes
 from hloscope.compile.target import TargetFacts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.model import Analysis

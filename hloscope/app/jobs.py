@@ -36,7 +36,8 @@ from hloscope.base.store import ADDRESS, NOTES, compile_sources, open_default_st
 from hloscope.base.units import pluralize
 from hloscope.compile.client import choose_time_limit, count_useful_workers, describe_exit
 from hloscope.compile.loading import limit_time
-from hloscope.compile.pool import BYTES_PER_TRACER, BYTES_PER_WORKER, WorkerDied, WorkerPool
+from hloscope.compile.pool import WorkerDied, WorkerPool
+from hloscope.compile.slots import BYTES_PER_TRACER, BYTES_PER_WORKER
 from hloscope.compile.target import make_facts
 from hloscope.model import Analysis
 from hloscope.model.capture import Evidence

@@ -310,7 +310,7 @@ def _format_mesh(mesh: Mapping[str, int]) -> str:
 def _estimate_search(subject: SearchSubject, searching: Searching) -> str:
     """The estimated time and memory of the search, derived from the program's own compile."""
     from hloscope.compile.client import count_useful_workers
-    from hloscope.compile.pool import BYTES_PER_WORKER
+    from hloscope.compile.slots import BYTES_PER_WORKER
     from hloscope.search.suggesting import MOST_VARIANTS
 
     seconds, workers = subject.captured.compiled.seconds, count_useful_workers()

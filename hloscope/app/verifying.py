@@ -162,8 +162,8 @@ def _analyze_both(
     """The analyses of both programs for the target's slice, the job that runs them, and its results if it has run."""
     from hloscope.compile.compiling import start_compile
     from hloscope.compile.lowering import lower
-    from hloscope.compile.pool import find_free_bytes, find_system_bytes
     from hloscope.compile.simulated_slice import count_posed_processes, find_posed_slice
+    from hloscope.compile.slots import find_free_bytes, find_system_bytes
     from hloscope.verification.run_location import start_run_ahead
 
     functions = _load_functions(target, reference, facts, settings, stage)

@@ -20,7 +20,8 @@ from hloscope.base.errors import CompileError, CompilerDiedError, NotationError,
 from hloscope.base.store import Store
 from hloscope.compile import jax_support, operation_numbers, step
 from hloscope.compile.cache import is_likely_cached, read_compile_flags
-from hloscope.compile.pool import BYTES_PER_WORKER, WorkerDied, WorkerPool, count_cores, count_slots, find_free_bytes
+from hloscope.compile.pool import WorkerDied, WorkerPool
+from hloscope.compile.slots import BYTES_PER_WORKER, count_cores, count_slots, find_free_bytes
 from hloscope.compile.stages import find_full_temporary_folder, find_stage_check
 from hloscope.model.capture import CompiledProgram, CompileRequest, ShardyModule
 from hloscope.model.vocabulary import CompileStage

@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import IO, Any
 
 _PRELOADED = ("hloscope.compile.step", "hloscope.compile.propagation", "jax.experimental.topologies")
-"""What the steps of a compile import, but for libtpu."""
+"""The imports of the steps of a compile; libtpu is loaded by workers alone."""
 _LOOKS_S = 2.0
 """The time after which a template looks for its owner, whose end a process that it forked may keep from the socket."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15

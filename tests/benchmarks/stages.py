@@ -12,6 +12,8 @@ with functions; without any, the steps below and the fixture `decoder_step`.
 contracts on what they send, in both checkouts with empty caches, and prints the ratios of wall-clock and processor
 seconds.
 
+Processor seconds are those of the machine, which should do nothing else.
+
 `suggest` prints how many candidates of the 4-layer step each checkout compares in a minute.
 """
 
@@ -94,17 +96,21 @@ def run(checkout: Path, command: Sequence[str], folder: Path) -> Run:
         environment = {**os.environ, "PYTHONPATH": str(checkout), "HLOSCOPE_CACHE_DIR": cache}
         measuring = (
             "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); "
-            "used = resource.getrusage(resource.RUSAGE_CHILDREN); "
-            "print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr); sys.exit(code)"
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)"
         )
         words = [sys.executable, "-c", measuring, sys.executable, "-m", "hloscope", *command]
-        begun = time.perf_counter()
+        begun, busy = time.perf_counter(), read_processor_seconds()
         done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        wall = time.perf_counter() - begun
+        wall, processor = time.perf_counter() - begun, read_processor_seconds() - busy
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
-    processor, peak = done.stderr.strip().splitlines()[-1].split()
-    return Run(wall, float(processor), int(peak) << 10, done.stdout)
+    return Run(wall, processor, int(done.stderr.strip().splitlines()[-1]) << 10, done.stdout)
+
+
+def read_processor_seconds() -> float:
+    """Seconds that this machine's processors have worked: workers that are ended are in no other sum."""
+    user, nice, system, *_ = Path("/proc/stat").read_text().split()[1:]
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def compare(what: str, quick: Sequence[Run], whole: Sequence[Run], most: float | None = None) -> None:

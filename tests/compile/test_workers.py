@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from hloscope.base.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
-from hloscope.compile import client, pool
+from hloscope.compile import client, pool, slots
 from hloscope.compile.importing import isolate_call, raise_if_interrupted
 from hloscope.compile.pool import WorkerDied, WorkerPool
 from hloscope.compile.step import capture_stderr
@@ -248,7 +248,7 @@ def one_slot(monkeypatch, tmp_path):
 def until_busy():
     """Waits for the one slot's worker to be at work, where no other process may end it any more."""
     while True:
-        with (pool._find_folder() / "slot-0").open() as file:
+        with (slots._find_folder() / "slot-0").open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
