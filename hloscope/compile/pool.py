@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -33,7 +34,7 @@ _POLL_S = 0.005
 
 _GROWN_BYTES = 3 << 29
 """A process with more memory than this after a step is not used again."""
-_ENDING_S = 2.0
+_ENDING_S = 0.3
 _LAST_WORDS_BYTES = 1 << 20
 """A dying compiler gives its reason first: the registers, stacks and maps of its many threads follow."""
 _DECIDING_VARIABLE = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
@@ -73,52 +74,72 @@ class Template:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = select_deciding_variables(environment)
         self._lock = threading.Lock()
+        self._asked, self._is_ready = 0, False
         self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for each in (self._control, its):
+            each.settimeout(None)  # a program may have set another default
         with its:
-            self._process = _start_python(
-                environment, [str(its.fileno())], stdin=subprocess.DEVNULL, pass_fds=[its.fileno()]
-            )
-        finalize(self, _end_template, self._process, self._control)
+            nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            self._process = _start_python(environment, [str(its.fileno())], pass_fds=[its.fileno()], **nothing)
+        finalize(self, _end_template, os.getpid(), self._process, self._control)
 
     @property
     def is_alive(self) -> bool:
         """True if it runs."""
         return self._process.poll() is None
 
+    def is_ready(self) -> bool:
+        """Returns whether its imports are done."""
+        with self._lock:
+            if not self._is_ready:
+                answers = select.poll()
+                answers.register(self._control, select.POLLIN)
+                self._is_ready = bool(answers.poll(0)) and bool(self._control.recv(64))
+        return self._is_ready
+
     def fork(self, arguments: Sequence[str], streams: Sequence[int]) -> int:
         """Forks a worker with arguments and standard streams, and returns its process number.
 
         Raises:
-            OSError: The template has ended.
+            OSError: The template has ended, or the system has no room for another process.
         """
-        return int(self._ask(["fork", *arguments], streams))
+        process = self._ask(["fork", *arguments, str(Path.cwd())], streams)
+        if process is None:
+            raise BlockingIOError("no process can be forked")
+        return int(process)
 
-    def find_end(self, process: int, *, waits: bool) -> int | None:
-        """The way that a worker ended, as `subprocess.Popen.returncode`; None if it runs, and this does not wait."""
+    def find_end(self, process: int) -> int | None:
+        """The way that a worker ended, as `subprocess.Popen.returncode`; None while it runs."""
         try:
-            found: int | None = self._ask(["end", process, waits])
+            found: int | None = self._ask(["end", process])
         except OSError:  # it ended, and the system is ending its workers
             until = time.monotonic() + _ENDING_S
-            while waits and Path(f"/proc/{process}").exists() and time.monotonic() < until:
+            while Path(f"/proc/{process}").exists() and time.monotonic() < until:
                 time.sleep(_POLL_S)
             return -signal.SIGKILL
         return found
 
     def _ask(self, request: Sequence[object], streams: Sequence[int] = ()) -> Any:
         with self._lock:
-            socket.send_fds(self._control, [json.dumps(request).encode()], streams)
-            answer = self._control.recv(64)
-        if not answer:
-            raise BrokenPipeError("the template of workers has ended")
-        return json.loads(answer)
+            self._asked += 1
+            socket.send_fds(self._control, [json.dumps([self._asked, *request]).encode()], streams)
+            while True:
+                answer = self._control.recv(64)
+                if not answer:
+                    raise BrokenPipeError("the template of workers has ended")
+                number, found = json.loads(answer)
+                if number == self._asked:  # Ctrl-C may have kept an earlier answer from being read
+                    return found
 
 
-def _end_template(process: subprocess.Popen[bytes], control: socket.socket) -> None:
-    """Ends a template, which ends its workers."""
+def _end_template(owner: int, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    """Ends a template, which ends its workers; a forked child of its owner leaves it alone."""
     control.close()
+    if os.getpid() != owner:
+        return
     try:
         process.wait(_ENDING_S)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired:  # while it imports
         process.kill()
         process.wait()
 
@@ -154,19 +175,18 @@ class _ForkedWorker:
         self.stdin, self.stdout = os.fdopen(to_it, "wb"), os.fdopen(from_it, "rb")
 
     def poll(self) -> int | None:
-        return self._find_end(waits=False)
+        if self._returncode is None:
+            self._returncode = self._template.find_end(self.pid)
+        return self._returncode
 
-    def wait(self) -> int | None:
-        return self._find_end(waits=True)
+    def wait(self) -> int:
+        while (found := self.poll()) is None:
+            time.sleep(_POLL_S)
+        return found
 
     def kill(self) -> None:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
-
-    def _find_end(self, *, waits: bool) -> int | None:
-        if self._returncode is None:
-            self._returncode = self._template.find_end(self.pid, waits=waits)
-        return self._returncode
 
 
 class Worker:
@@ -280,7 +300,7 @@ class Worker:
         """Ends it at once, and returns how it ended."""
         with suppress(OSError):
             self._process.kill()
-        return self._process.wait() or 0
+        return self._process.wait()
 
     def close(self) -> int:
         """Ends it, frees what it holds here, and returns how it ended."""
@@ -343,14 +363,11 @@ class _Task:
         now = time.monotonic()
         return 0.0 if self.begun is None else (self.given_at or now) - self.begun
 
-    def has_room(self) -> None:
-        """Notes that a process may start for it."""
-        self.given_at = time.monotonic()
-
     def given(self, worker: Worker | None) -> None:
         """Notes the process that it runs in, None after it, and ends one that is no longer wanted."""
         with self._lock:
             self._worker = worker
+            self.given_at = self.given_at if worker is None else time.monotonic()
             if worker is not None and not self.is_wanted:
                 worker.kill()
 
@@ -396,6 +413,7 @@ class WorkerPool(Executor):
         self._interrupted = 0
         self._tasks: WeakKeyDictionary[Future[Any], _Task] = WeakKeyDictionary()
         self._template: Template | None = None
+        self._last_environment: Mapping[str, str] | None = None
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Schedules a call, as in any executor; the process sees the present environment."""
@@ -519,8 +537,6 @@ class WorkerPool(Executor):
             WorkerDied: The task is no longer wanted.
         """
         wanted = select_deciding_variables(environment)
-        while self._is_warming and waits and task.is_wanted:
-            time.sleep(_POLL_S)
         with self._lock:
             fitting = [worker for worker in self._idle if worker.is_alive and can_serve(worker.environment, wanted)]
             others = [worker for worker in self._idle if worker not in fitting]
@@ -530,29 +546,30 @@ class WorkerPool(Executor):
         if fitting:
             return fitting[-1]
         slot = acquire_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
-        task.has_room()
         try:
             if not task.is_wanted:
                 raise WorkerDied(-signal.SIGKILL, "")
             template = self._find_template(environment, wanted)
             return Worker(environment, prepare=prepare, keeps_words=self._keeps_words, slot=slot, template=template)
-        except BaseException:  # a slot that nobody is in would stay taken as long as this process lives
+        except BaseException:  # a slot without a worker would stay taken as long as this process lives
             if slot is not None:
                 slot.close()
             raise
 
     def _find_template(self, environment: Mapping[str, str], wanted: Mapping[str, str]) -> Template | None:
-        """The template of the workers for an environment; None for workers that import the user's modules.
+        """The template of the workers for an environment, if it is ready; it is started with the second of them.
 
-        An older one for another environment ends with its last worker.
+        Workers that import the user's modules have none. One for another environment ends with its last worker.
         """
         if not self._counted or not sys.platform.startswith("linux"):
             return None
         with self._lock:
-            known = self._template
-            if known is None or not known.is_alive or not can_serve(known.environment, wanted):
-                self._template = Template(environment)
-            return self._template
+            before = self._template
+            if before is not None and before.is_alive and can_serve(before.environment, wanted):
+                return before if before.is_ready() else None
+            is_second, self._last_environment = self._last_environment == wanted, wanted
+            self._template = Template(environment) if is_second else None
+        return None
 
     def _release(self, worker: Worker) -> None:
         if worker.is_alive and not worker.has_grown:

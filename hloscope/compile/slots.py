@@ -19,7 +19,7 @@ from itertools import product
 from math import ceil
 from pathlib import Path
 
-from hloscope.compile.worker import name_process
+from hloscope.compile.worker import make_process_name
 
 BYTES_PER_WORKER = 2 << 30
 """The memory assumed for a process with JAX, libtpu and a compile of some size."""
@@ -89,15 +89,17 @@ class Slot:
 
 
 def _is_in_slot(process: int, slot: Path) -> bool:
-    """Returns whether a process is the worker in a slot, by its name; by its command line on other systems than Linux.
+    """Returns whether a process is the worker in a slot, by its name or its command line; a zombie is not.
 
     Raises:
         OSError: There is no such process.
     """
-    if Path("/proc/self").exists():
-        return Path(f"/proc/{process}/comm").read_text().strip() == name_process(str(slot))
-    command = ["ps", "-ww", "-o", "args=", "-p", str(process)]
-    return os.fsencode(slot) in subprocess.run(command, capture_output=True, check=False).stdout.split()
+    if not Path("/proc/self").exists():  # as on macOS
+        command = ["ps", "-ww", "-o", "args=", "-p", str(process)]
+        return os.fsencode(slot) in subprocess.run(command, capture_output=True, check=False).stdout.split()
+    name, _, facts = Path(f"/proc/{process}/stat").read_text().partition(" (")[2].rpartition(") ")
+    words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    return facts[:1] != "Z" and (name == make_process_name(str(slot)) or os.fsencode(slot) in words)
 
 
 def count_slots() -> int:

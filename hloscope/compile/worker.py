@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any
+from zlib import crc32
 
 _PRELOADED = ("hloscope.compile.step", "hloscope.compile.propagation", "jax.experimental.topologies")
 """The imports of the steps of a compile; libtpu is loaded by workers alone."""
@@ -49,7 +50,8 @@ def _serve(parent: int, prepare: str, kept: str, slot: str) -> None:
     os.close(nothing)
     os.dup2(2, 1)  # standard output, for whatever prints here, is standard error
     os.register_at_fork(after_in_child=answers.close)  # else the end of this process is not seen before that one's
-    end_with_parent(parent, slot)
+    _name_process(slot)
+    end_with_parent(parent)
     if kept:
         from hloscope.compile import step
 
@@ -68,13 +70,16 @@ def _serve(parent: int, prepare: str, kept: str, slot: str) -> None:
 class _Template:
     """A process that forks workers, and says how they ended, until its socket is closed.
 
-    A request is `["fork", SLICE, KEPT, SLOT]`, with the worker's three standard streams, or `["end", PROCESS, WAITS]`.
+    A request is `[NUMBER, "fork", SLICE, KEPT, SLOT, FOLDER]`, with the worker's three standard streams, or `[NUMBER,
+    "end", PROCESS]`; an answer is `[NUMBER, …]`, with the process of a new worker or the way that one ended. Before all
+    others `[0, null]` says that the imports are done.
     """
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._ends: dict[int, int | None] = {}
         self._is_interruptible = signal.signal(signal.SIGINT, signal.SIG_IGN) is not signal.SIG_IGN
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a program that ignores it hands that on, and has no ends
 
     def run(self, parent: int) -> None:
         """Serves its owner, a process of this number, and ends with it.
@@ -84,24 +89,38 @@ class _Template:
         with suppress(Exception):  # whatever is missing here is reported by the step that needs it
             for module in _PRELOADED:
                 import_module(module)
-        warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads: numpy's, which expect them
-        while os.getppid() == parent:
-            if not select.select([self._control], (), (), _LOOKS_S)[0]:
-                continue
-            request, streams, *_ = socket.recv_fds(self._control, 1 << 16, 3)
-            if not request:
-                break
-            what, *arguments = json.loads(request)
-            answer = self._fork(arguments, streams) if what == "fork" else self._find_end(*arguments)
-            self._control.send(json.dumps(answer).encode())
+        with suppress(OSError):  # the owner is gone, or has closed the socket beside an answer
+            self._serve_owner(parent)
         for process in [each for each, end in self._ends.items() if end is None]:
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
         os._exit(0)
 
-    def _fork(self, arguments: Sequence[str], streams: Sequence[int]) -> int:
-        """The number of the process of a new worker."""
-        own, process = os.getpid(), os.fork()
+    def _serve_owner(self, parent: int) -> None:
+        self._control.send(json.dumps([0, None]).encode())
+        waiting = select.poll()
+        waiting.register(self._control, select.POLLIN)
+        while os.getppid() == parent:
+            if not waiting.poll(1000 * _LOOKS_S):
+                continue
+            request, streams, *_ = socket.recv_fds(self._control, 1 << 16, 3)
+            if not request:
+                return
+            number, what, *arguments = json.loads(request)
+            answer = self._fork(arguments, streams) if what == "fork" else self._find_end(*arguments)
+            self._control.send(json.dumps([number, answer]).encode())
+
+    def _fork(self, arguments: Sequence[str], streams: Sequence[int]) -> int | None:
+        """The number of the process of a new worker; None if the system has no room for it."""
+        *of_worker, folder = arguments
+        own = os.getpid()
+        _name_process(of_worker[-1])  # which it inherits, so that it has its name from its first moment
+        try:
+            with warnings.catch_warnings():  # Python 3.12 warns of forks beside threads: numpy's, which expect them
+                warnings.simplefilter("ignore")
+                process = os.fork()
+        except OSError:
+            process = None
         if process == 0:
             self._control.close()
             for number, stream in enumerate(streams):
@@ -109,34 +128,42 @@ class _Template:
                 os.close(stream)
             if self._is_interruptible:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-            _serve(own, *arguments)
+            with suppress(OSError):
+                os.chdir(folder)
+            _serve(own, *of_worker)
         for stream in streams:
             os.close(stream)
-        self._ends[process] = None
+        _name_process("template")
+        if process is not None:
+            self._ends[process] = None
         return process
 
-    def _find_end(self, process: int, waits: bool) -> int | None:
+    def _find_end(self, process: int) -> int | None:
         """The way that a worker ended, as `subprocess.Popen.returncode`; several threads of the owner may ask."""
         if self._ends[process] is None:
-            is_ended, status = os.waitpid(process, 0 if waits else os.WNOHANG)
+            is_ended, status = os.waitpid(process, os.WNOHANG)
             self._ends[process] = os.waitstatus_to_exitcode(status) if is_ended else None
         return self._ends[process]
 
 
-def name_process(slot: str) -> str:
-    """The name of the process in a slot, of the 15 characters that Linux keeps."""
-    return f"hlo-{os.path.basename(slot)}"[:15]
+def make_process_name(slot: str) -> str:
+    """The name of the process in a slot, of the 15 characters that Linux keeps: its folder's digest, and its number."""
+    folder, name = os.path.split(slot)
+    return f"h{crc32(os.fsencode(folder)):08x}{name.removeprefix('slot')}"[:15]
 
 
-def end_with_parent(parent: int, slot: str = "") -> None:
+def _name_process(slot: str) -> None:
+    if sys.platform == "linux" and slot:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, make_process_name(slot).encode())
+
+
+def end_with_parent(parent: int) -> None:
     """Makes the system end this process with its parent, and at Ctrl-C, even while native code runs.
 
     Ctrl-C on a terminal reaches every process of the foreground. In the parent Python raises it in the main thread
     alone, which may be waiting for the very thread that waits for this process.
-
-    Args:
-        parent: The number of its process.
-        slot: The file of this process's slot, by which other processes recognize it; empty without one.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -144,8 +171,6 @@ def end_with_parent(parent: int, slot: str = "") -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if slot:
-            ctypes.CDLL(None).prctl(_PR_SET_NAME, name_process(slot).encode())
         if os.getppid() != parent:  # it ended before it could be asked
             os._exit(1)
 

@@ -233,6 +233,70 @@ def test_a_worker_started_ahead_does_the_first_task(workers):
     assert workers.submit_in(client.make_worker_environment(), None, os.getpid).result() == ahead.pid
 
 
+@pytest.fixture
+def template(workers):
+    """The template of a pool, once it is ready: it starts with the second worker."""
+    for _ in range(2):
+        with contextlib.suppress(WorkerDied):
+            workers.submit(os.abort).result()
+    until = time.monotonic() + 60
+    while not workers._template.is_ready() and time.monotonic() < until:
+        time.sleep(0.05)
+    return workers._template
+
+
+def test_further_workers_are_forked_and_a_crash_touches_no_other(workers, template):
+    assert workers.submit(os.getppid).result() == template._process.pid
+    busy = workers.submit(time.sleep, 1)
+    time.sleep(0.2)
+    with pytest.raises(WorkerDied) as died:
+        workers.submit(os.abort).result()
+    assert died.value.returncode == -signal.SIGABRT
+    assert busy.result() is None
+    assert workers.submit(os.getcwd).result() == os.getcwd()
+
+
+def test_a_template_that_dies_takes_its_workers_and_others_follow(workers, template):
+    busy = workers.submit(time.sleep, 60)
+    time.sleep(0.5)
+    template._process.kill()
+    with pytest.raises(WorkerDied):
+        busy.result()
+    assert workers.submit(abs, -1).result() == 1
+
+
+def test_a_hang_in_a_worker_that_was_idle_did_not_wait_for_others():
+    client.Question(abs, -1, doing="compiling step for v5e:2x4").answer()
+    with pytest.raises(TimeLimitError) as caught:
+        client.Question(*FOREVER, doing="compiling step for v5e:2x4", timeout_s=0.5).answer()
+    assert caught.value.why is None
+
+
+def test_a_program_that_hears_of_no_child_compiles(tmp_path):
+    script = tmp_path / "deaf.py"
+    script.write_text(
+        "import os, signal, socket\n"
+        "from hloscope.compile.pool import WorkerDied, WorkerPool\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "    socket.setdefaulttimeout(0.01)\n"
+        "    with WorkerPool(1) as pool:\n"
+        "        for _ in range(2):\n"
+        "            try:\n"
+        "                pool.submit(os.abort).result()\n"
+        "            except WorkerDied:\n"
+        "                pass\n"
+        "        while not pool._template.is_ready():\n"
+        "            pass\n"
+        "        try:\n"
+        "            pool.submit(os.abort).result()\n"
+        "        except WorkerDied as died:\n"
+        "            print(died.returncode, pool.submit(os.getppid).result() == pool._template._process.pid)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == (f"{-signal.SIGABRT} True\n", "")
+
+
 def test_nothing_is_left_behind(workers):
     processes = [workers.submit(os.getpid).result() for _ in range(2)]
     workers.shutdown()

@@ -30,7 +30,6 @@ OFFENDERS = {
     "hloscope.compile.dumps": 3,
     "hloscope.compile.importing": 1,
     "hloscope.compile.jax_private": 1,
-    "hloscope.compile.pool": 2,
     "hloscope.compile.recording.checkpoints": 1,
     "hloscope.compile.recording.guard": 10,
     "hloscope.compile.recording.libraries": 1,
