@@ -527,6 +527,7 @@ def test_many_threads(home, faking):
 
 
 def test_what_the_user_put_over_a_door_stays(home, faking, monkeypatch):
+    monkeypatch.setattr(os, "getcwd", os.getcwd)  # which is put back last
     with faking.guarded():
         monkeypatch.setattr(os, "getcwd", lambda: "mine")
     assert os.getcwd() == "mine"
