@@ -103,13 +103,16 @@ class PendingCompile:
             found = self._wait()
             try:
                 goes_on = found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found))
+                is_ended = found.stage is CompileStage.SCHEDULED and not goes_on and self._takes_long(found)
+                if is_ended:  # first, because Shardy would otherwise wait for a worker
+                    self.drop()
                 if reasons:
                     stage("propagating shardings with Shardy")
                     found = _add_shardy(self.program, found)
                 if goes_on and self._takes_long(found):
                     when_scheduled(self._describe(found))
                     stage("making machine code")
-                found = self._finish(found, goes_on=goes_on)
+                found = found if is_ended else self._finish(found, goes_on=goes_on)
             except BaseException:
                 self.drop()
                 raise

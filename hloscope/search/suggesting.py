@@ -16,6 +16,7 @@ from time import monotonic
 
 from hloscope.base.errors import CompileError, HloscopeError, TimeLimitError
 from hloscope.base.units import pluralize
+from hloscope.compile.client import count_useful_workers
 from hloscope.compile.compiling import PendingCompile, prepare_compile
 from hloscope.compile.estimates import Estimate
 from hloscope.compile.lowering import lower_changed
@@ -296,6 +297,9 @@ class Search:
         late.daemon = True
         if self._effort.seconds is not None:
             late.start()
+        # a worker whose program is scheduled makes machine code until it is ended, which keeps it from the next one
+        is_scheduled = self._compile_stage is CompileStage.SCHEDULED
+        most = count_useful_workers() if is_scheduled else _SIDE_BY_SIDE
         try:
             for point in points:
                 change = self._find_change(point)
@@ -305,7 +309,7 @@ class Search:
                 if monotonic() >= self._until:
                     break
                 waiting.append((point, change, *self._start(point, change, explains=explains)))
-                if len(waiting) == _SIDE_BY_SIDE:
+                if len(waiting) == most:
                     self._note(*waiting[0], explains=explains)
                     waiting.popleft()
             while waiting and self.found.stopped is None:
