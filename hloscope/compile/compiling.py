@@ -45,7 +45,7 @@ Stage = Callable[[str], None]
 SOON_COMPILED_CHARS = 30_000
 """Length of a scheduled text up to which its machine code takes about as long as the start of another worker: measured
 on programs of 5 to 110 kB for v5e, v5p and 7x, of which those of 26 kB and less were compiled within 1.9 s, beside 1.1
-to 2.3 s for the imports of a new worker."""
+to 2.3 s for the imports of a new worker. A forked worker starts sooner; a limit for those was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +103,8 @@ class PendingCompile:
             found = self._wait()
             try:
                 goes_on = found.stage is CompileStage.SCHEDULED and not is_enough(self._describe(found))
-                is_ended = found.stage is CompileStage.SCHEDULED and not goes_on and self._takes_long(found)
-                if is_ended:  # first, because Shardy would otherwise wait for a worker
+                is_enough_now = found.stage is CompileStage.SCHEDULED and not goes_on and self._takes_long(found)
+                if is_enough_now:  # ended before Shardy is asked, which may have to wait for this very worker
                     self.drop()
                 if reasons:
                     stage("propagating shardings with Shardy")
@@ -112,7 +112,7 @@ class PendingCompile:
                 if goes_on and self._takes_long(found):
                     when_scheduled(self._describe(found))
                     stage("making machine code")
-                found = found if is_ended else self._finish(found, goes_on=goes_on)
+                found = found if is_enough_now else self._finish(found)
             except BaseException:
                 self.drop()
                 raise
@@ -134,12 +134,9 @@ class PendingCompile:
         """Returns whether the machine code of a scheduled program takes longer than the start of another worker."""
         return self.question is not None and not self.question.is_answered and len(found.text) > SOON_COMPILED_CHARS
 
-    def _finish(self, found: CompiledProgram, *, goes_on: bool) -> CompiledProgram:
-        """The compiled program in place of the scheduled one, if it is there soon or awaited; else it is ended."""
+    def _finish(self, found: CompiledProgram) -> CompiledProgram:
+        """The compiled program in place of the scheduled one."""
         if found.stage is CompileStage.COMPILED or self.question is None:
-            return found
-        if not goes_on and self._takes_long(found):
-            self.question.drop()
             return found
         compiled = self.question.answer()
         return replace(

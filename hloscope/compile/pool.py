@@ -221,7 +221,7 @@ class Worker:
             slot.give_to(self._process.pid)
 
     def _fork(self, template: Template | None, arguments: Sequence[str]) -> _ForkedWorker | None:
-        """The forked process; None without a template or if that has ended, as where JAX cannot be imported."""
+        """The forked process; None without a template, or if it cannot fork: it has ended, or there is no room."""
         if template is None:
             return None
         try:

@@ -122,21 +122,27 @@ class _Template:
         except OSError:
             process = None
         if process == 0:
-            self._control.close()
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-                os.close(stream)
-            if self._is_interruptible:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-            with suppress(OSError):
-                os.chdir(folder)
-            _serve(own, *of_worker)
+            try:
+                self._become_worker(own, folder, streams, of_worker)
+            finally:  # whatever goes wrong in it, it is no template, and ends no other worker
+                os._exit(1)
         for stream in streams:
             os.close(stream)
         _name_process("template")
         if process is not None:
             self._ends[process] = None
         return process
+
+    def _become_worker(self, parent: int, folder: str, streams: Sequence[int], arguments: Sequence[str]) -> None:
+        self._control.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        if self._is_interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        with suppress(OSError):
+            os.chdir(folder)
+        _serve(parent, *arguments)
 
     def _find_end(self, process: int) -> int | None:
         """The way that a worker ended, as `subprocess.Popen.returncode`; several threads of the owner may ask."""

@@ -313,9 +313,9 @@ class Trials(Brief):
         before: Cost of the step as written; None if unknown.
         trials: The compiled changes, most helpful first.
         candidates: Number of candidate changes.
-        not_tried: Why nothing was tried; None if something was.
+        not_tried: Why nothing was tried, or why the remaining changes were not; None if neither is to be said.
         verdict: Why the collective is better left as it is; empty if a change helps or if that is undecided.
-        stopped: Whether time ran out before all changes were tried.
+        stopped: Whether time ran out, or Ctrl-C was pressed, before all changes were tried.
         seconds: Duration of the trials.
     """
 

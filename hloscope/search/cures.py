@@ -21,7 +21,7 @@ from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, R
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis
-from hloscope.model.capture import Capture, ShardyModule, ValueSharding, format_spec
+from hloscope.model.capture import Capture, ShardyModule, ValueSharding, format_spec, whole_axis
 from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
@@ -47,7 +47,8 @@ _MOST_OPENED = 2
 _RULE = "lost-batch"
 _ENOUGH = 0.02
 """The share of the step by which more changes must be faster than fewer."""
-INTERRUPTED = "the rest, because of Ctrl-C"
+INTERRUPTED = "interrupted by Ctrl-C"
+_REST_INTERRUPTED = "the remaining changes, because of Ctrl-C"
 _MOST_CONSTRAINTS, _MOST_COMPILED, _MOST_ROUNDS, _MOST_LINES = 4, 3, 2, 4
 _RANKING_S, _RANKING_SHARE = 10.0, 0.3
 """The time for ranking: at least this long, and otherwise this share of the program's own compile."""
@@ -68,7 +69,7 @@ def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) 
     for decision in found.decisions:
         left = until - monotonic()
         if decision.is_lost and left > 0 and not any(trials.helping for trials in tried.values()):
-            tried[decision.summary] = try_decision(subject, decision, left, confirms=confirms)
+            tried[decision.summary] = try_decision(subject, decision, left, confirms=confirms, keeps_interrupted=True)
             if tried[decision.summary].stopped:
                 break
     return add_trials(found, tried)
@@ -93,7 +94,14 @@ def _advise(trials: Trials) -> str | None:
     return trials.verdict or None if best is None else "; ".join(best.change)
 
 
-def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, confirms: bool = True) -> Trials:
+def try_decision(
+    subject: SearchSubject,
+    decision: Decision,
+    seconds: float,
+    *,
+    confirms: bool = True,
+    keeps_interrupted: bool = False,
+) -> Trials:
     """Tries to turn a decision where it fell: the function is traced again with constraints in its source.
 
     Constraints are ranked by Shardy's propagation of the program that is traced with them, and the most promising are
@@ -104,6 +112,7 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         decision: One of its lost decisions.
         seconds: Time limit for all compiles.
         confirms: As for `try_cures`.
+        keeps_interrupted: Whether Ctrl-C ends the trials, and what was compiled is returned; otherwise it is raised.
     """
     begun = monotonic()
     before = price_as_written(subject)
@@ -111,7 +120,7 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
         return Trials(before=before, not_tried="there are no predicted times for this slice to compare")
     if not _is_traced_alike(subject):
         return Trials(before=before, not_tried="the program is another one when it is traced again")
-    search, why_not = _CureSearch(subject, before, begun + seconds), None
+    search, is_interrupted = _CureSearch(subject, before, begun + seconds), False
     try:
         search.run(decision)
         done = _sort_best_first(before, search.done)
@@ -119,17 +128,22 @@ def try_decision(subject: SearchSubject, decision: Decision, seconds: float, *, 
             subject.stage("compiling the program with the constraint to machine code")
             done = confirm_best(subject, done, begun + seconds, lambda ranked: ranked.program.lowered)
     except KeyboardInterrupt:
-        done, why_not, search.stopped = _sort_best_first(before, search.done), INTERRUPTED, True
+        if not keeps_interrupted:
+            raise
+        done, is_interrupted, search.stopped = _sort_best_first(before, search.done), True, True
     problems = [trial.problem for _, trial in done if trial.problem is not None] + search.problems
     compiled = tuple(
         _add_moving_cost(subject, ranked.cure, trial, begun + seconds) for ranked, trial in done if trial.after
     )
     helps = any(trial.helps for trial in compiled)
+    why_not = None if compiled or search.stopped or not problems else problems[0]
+    if is_interrupted:
+        why_not = _REST_INTERRUPTED if compiled else INTERRUPTED
     return Trials(
         before=before,
         trials=compiled,
         candidates=len(done) + len(problems),
-        not_tried=why_not if compiled or search.stopped or not problems else problems[0],
+        not_tried=why_not,
         verdict="" if helps or search.stopped or not compiled else _describe_verdict(before, compiled[0]),
         stopped=search.stopped,
         seconds=monotonic() - begun,
@@ -535,21 +549,9 @@ class _CureSearch:
 
 def _extend_requests(leaves: ProgramLeaves, claims: Claims, decision: Decision) -> Iterator[Resharding]:
     """The arguments and requested results of a dimension with one more axis there."""
-    axis, loser = decision.axis, decision.loser
-
-    def extend(leaf: ProgramLeaf) -> ValueSharding | None:
-        """The sharding of a leaf with the axis, if it has the dimension."""
-        if leaf.value is None or leaf.sharding is None or loser is None:
-            return None
-        numbers = claims.find_dimensions(leaf.value, loser)[:1]
-        return (
-            tuple((*axes, axis) if at in numbers else axes for at, axes in enumerate(leaf.sharding))
-            if numbers
-            else None
-        )
-
-    arguments = [(leaf, spec) for leaf in leaves.arguments if (spec := extend(leaf)) is not None]
-    results = [(leaf, spec) for leaf in leaves.results if leaf.asked is not None and (spec := extend(leaf)) is not None]
+    arguments = [(leaf, spec) for leaf in leaves.arguments if (spec := _give_axis(leaf, claims, decision)) is not None]
+    asked = [leaf for leaf in leaves.results if leaf.asked is not None]
+    results = [(leaf, spec) for leaf in asked if (spec := _give_axis(leaf, claims, decision)) is not None]
     change = leaves.change(arguments, results) if arguments else None
     if change is not None:
         yield change
@@ -559,18 +561,22 @@ def _return_as_given(
     leaves: ProgramLeaves, claims: Claims, decision: Decision, outputs: Sequence[str]
 ) -> Iterator[Resharding]:
     """Some outputs with the axis where the state that they replace has it."""
-    turned: list[tuple[ProgramLeaf, ValueSharding]] = []
-    for leaf in leaves.results:
-        if leaf.array.name not in outputs or leaf.value is None or leaf.sharding is None or decision.loser is None:
-            continue
-        numbers = claims.find_dimensions(leaf.value, decision.loser)[:1]
-        without = [tuple(axis for axis in axes if axis != decision.axis) for axes in leaf.sharding]
-        turned.append(
-            (leaf, tuple((*axes, decision.axis) if at in numbers else axes for at, axes in enumerate(without)))
-        )
+    unlike = [leaf for leaf in leaves.results if leaf.array.name in outputs]
+    turned = [(leaf, spec) for leaf in unlike if (spec := _give_axis(leaf, claims, decision)) is not None]
     change = leaves.change([], turned) if turned else None
     if change is not None:
         yield change
+
+
+def _give_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
+    """The sharding of a leaf with a decision's axis at the dimension that lost it; None if it lacks that dimension."""
+    if leaf.value is None or leaf.sharding is None or decision.loser is None:
+        return None
+    numbers = claims.find_dimensions(leaf.value, decision.loser)[:1]
+    without = [tuple(axis for axis in axes if whole_axis(axis) != decision.axis) for axes in leaf.sharding]
+    if not numbers:
+        return None
+    return tuple((*axes, decision.axis) if at in numbers else axes for at, axes in enumerate(without))
 
 
 def _is_better(before: Figures, trial: Trial, than: Trial) -> bool:

@@ -111,23 +111,20 @@ def analyzed(make, n, generation):
     )
 
 
-def find_size(make, share: float, generation: str) -> int:
-    """The size at which about this share of HBM is used; use grows with the size, from some offset."""
+def find_sizes(make, generation: str) -> list[int]:
+    """The sizes at which about these shares of HBM are used; use grows with the size, from some offset."""
     hbm = parse_slice(SLICES[generation]).chip.hbm_bytes_per_device
     small, large = (analyzed(make, n, generation).memory.data_bytes for n in (32768, 65536))
     each = (large - small) / 32768
-    return round((32768 + (share * hbm - small) / each) / 1024) * 1024
+    return [round((32768 + (share * hbm - small) / each) / 1024) * 1024 for share in SHARES]
 
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("generation", SLICES)
 def test_what_is_said_of_hbm_is_the_compilers_verdict(make: Callable[..., object], generation: str) -> None:
-    said = []
-    for share in SHARES:
-        n = find_size(make, share, generation)
-        found = analyzed(make, n, generation)
-        fits = find_compilers_verdict(make, n, generation)
-        used = found.memory.data_bytes / parse_slice(SLICES[generation]).chip.hbm_bytes_per_device
-        said.append((share, n, round(used, 3), found.stage.value, found.memory.fits, fits))
-        print(make.__name__, generation, said[-1])
-    assert all(said_fits in ((None, True) if fits else (False,)) for *_, said_fits, fits in said), said
+    said = [(n, analyzed(make, n, generation).memory.fits) for n in find_sizes(make, generation)]
+    verdicts = [find_compilers_verdict(make, n, generation) for n, _ in said]
+    assert {True, False} == {*verdicts}, "the sizes are on both sides of the limit"
+    assert all(
+        is_said in ((None, True) if fits else (False,)) for (_, is_said), fits in zip(said, verdicts, strict=True)
+    ), said
