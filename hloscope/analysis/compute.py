@@ -20,10 +20,10 @@ from hloscope.base.results import group_by
 from hloscope.base.units import count_array_bytes, sum_known
 from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph
+from hloscope.hlo.shape_rules import ConvolutionWindow, count_valid_positions
 from hloscope.model import Matmuls, SourceFrame
 from hloscope.model.analysis import Kernel
 from hloscope.model.collectives import make_shapes
-from hloscope.model.convolution import ConvolutionWindow, count_valid_positions
 from hloscope.model.vocabulary import Bound
 
 MATMUL_OPCODES = frozenset({"dot", "convolution"})

@@ -33,7 +33,7 @@ from hloscope.base.errors import (
     say,
 )
 from hloscope.base.outputs import check_report_file, write_text
-from hloscope.compile.environment import DEFAULT_DEVICES
+from hloscope.compile.environment import DEFAULT_DEVICES, find_attached_platform
 from hloscope.compile.functions import Function, captured_function
 from hloscope.compile.hlo_files import decode_hlo, extract_module, read_device_ids, read_unpacked
 from hloscope.compile.target import TargetFacts, TargetOptions, accept_options, find_target_name
@@ -49,7 +49,6 @@ from hloscope.model.capture import Capture, Mesh
 from hloscope.tpu.chips import find_chip
 from hloscope.tpu.generation import Chip
 from hloscope.tpu.slices import Slice, find_smallest_slice, is_figure, override_chip, parse_slice
-from hloscope.verification.machine import find_attached_platform
 from hloscope.verification.run_location import ProfiledRun, name_if_importable, profile_in_child
 
 _LEAST_MATCHED = 0.5

@@ -13,11 +13,11 @@ from hloscope.base.errors import HloscopeError, Option, join, on_one_line, say
 from hloscope.base.store import ADDRESS, RemoteStore, Store, hide_password, open_default_store
 from hloscope.base.units import format_bytes, format_capacity, pluralize
 from hloscope.compile import client, jax_support, slots, step
+from hloscope.compile.environment import find_attached_platform
 from hloscope.compile.stages import find_stage_check
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.tpu.chips import DEFAULT_CHIP
 from hloscope.tpu.slices import find_smallest_slice
-from hloscope.verification.machine import find_attached_platform
 from hloscope.version import __version__
 
 

@@ -1,13 +1,14 @@
-"""The checks before JAX starts: that it is installed, its environment, and that the mesh fits the slice."""
+"""Checks and settings before JAX starts: installation, environment and accelerators, and a mesh against its slice."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from math import prod
+from pathlib import Path
 
 from hloscope.base.errors import HloscopeError, MeshError, Option, TargetError, say
 from hloscope.base.units import pluralize
@@ -19,6 +20,15 @@ from hloscope.tpu.slices import Slice, find_fitting_slice, find_smallest_slice
 DEFAULT_DEVICES = 8
 """The number of devices that a program sees if no option gives one."""
 
+_TPU_DEVICES = ("accel[0-9]*", "vfio/[0-9]*")
+_GPU_PLUGINS = {
+    "jax_cuda12_plugin": "cuda",
+    "jax_cuda13_plugin": "cuda",
+    "jax_rocm60_plugin": "rocm",
+    "jax_rocm7_plugin": "rocm",
+}
+_GPU_DEVICES = ("nvidia[0-9]*", "kfd")
+
 
 def require_jax() -> None:
     """Checks that JAX is installed; reading HLO text does not need it.
@@ -26,7 +36,7 @@ def require_jax() -> None:
     Raises:
         TargetError: JAX is not installed.
     """
-    if importlib.util.find_spec("jax") is None:
+    if find_spec("jax") is None:
         raise TargetError(
             "compiling a function needs JAX, which is not installed here",
             fix='pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it',
@@ -117,6 +127,32 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
             *(() if other is None else (", or ", Option("slice", other.name))),
         ),
     )
+
+
+def find_attached_platform(devices: Path = Path("/dev")) -> str | None:
+    """`tpu` or `gpu` if the system shows one and JAX has the parts to use it; otherwise None.
+
+    Args:
+        devices: The folder of device files.
+
+    Source: `jax/_src/cloud_tpu_init.py` and `hardware_utils.py`, which look for the same files.
+    """
+
+    def any_of(patterns: tuple[str, ...]) -> bool:
+        return any(next(devices.glob(pattern), None) is not None for pattern in patterns)
+
+    if any_of(_TPU_DEVICES) and find_spec("libtpu") is not None:
+        return "tpu"
+    if any_of(_GPU_DEVICES) and any(find_spec(name) is not None for name in _GPU_PLUGINS):
+        return "gpu"
+    return None
+
+
+def find_jax_platform(platform: str) -> str:
+    """The value of `JAX_PLATFORMS` for `cpu`, `tpu` or `gpu`: JAX fails if the value has no plugin."""
+    if platform != "gpu":
+        return platform
+    return next((backend for name, backend in _GPU_PLUGINS.items() if find_spec(name) is not None), "cuda")
 
 
 def _check_xla_flags() -> None:

@@ -62,7 +62,7 @@ class _WorkerGoneError(Exception):  # an event likewise
 
 
 class Template:
-    """A process that has imported JAX, and forks workers, which start in a quarter of the time that others take.
+    """A process that has imported JAX, and forks workers, which are ready in less than half of the time of others.
 
     Args:
         environment: Its `os.environ`, and that of its workers.

@@ -23,8 +23,8 @@ from hloscope.compile import jax_private
 from hloscope.compile.edits import apply_edit, read_mesh
 from hloscope.compile.operation_numbers import number_operations, read_identities, strip_numbers
 from hloscope.compile.sharding_change import ModuleEdit
+from hloscope.hlo.shape_rules import ConvolutionWindow, count_valid_positions
 from hloscope.model.capture import Axes, CodePlace, ShardingRule, ShardyModule, ShardyOp, ShardyValue, ValueSharding
-from hloscope.model.convolution import ConvolutionWindow, count_valid_positions
 
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 _EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"

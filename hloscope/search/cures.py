@@ -427,17 +427,22 @@ class _CureSearch:
         return program
 
     def _rank_requests(self, decision: Decision) -> list[_Ranked]:
-        """The changes of what the program requests of its caller, the most promising first."""
-        until, found, captured = self._limit_ranking(), list[Resharding](), self._subject.captured
+        """The changes of what the program requests of its caller, the most promising first.
+
+        Before all others an output gets the sharding of its state again, which leaves the arguments as they are.
+        """
+        until, plain, captured = self._limit_ranking(), list[Resharding](), self._subject.captured
         if self._program is None:
             return []
+        found: list[Resharding] = []
         leaves = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph)
         if decision.kind is DecisionKind.IDLE:
             found += _extend_requests(leaves, self._program.claims, decision)
         elif decision.winner is None or any(asker.by == "output" for asker in decision.held_by):
-            found += _return_as_given(leaves, self._program.claims, decision, self._find_unlike_outputs(decision))
-            found += (each for each in self._rank_candidates(decision, until) if each not in found)
-        return sorted(self._make_all((_Cure(change=change) for change in found), until), key=lambda each: each.time_us)
+            plain += _return_as_given(leaves, self._program.claims, decision, self._find_unlike_outputs(decision))
+            found += [each for each in self._rank_candidates(decision, until) if each not in plain]
+        made = self._make_all((_Cure(change=change) for change in (*plain, *found)), until)
+        return sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))
 
     def _limit_ranking(self) -> float:
         took = self._subject.captured.compiled.seconds or 0.0

@@ -44,6 +44,9 @@ UNEVALUABLE = (
 _ADDING = ("all-reduce", "reduce-scatter", "collective-permute")
 """Opcodes that add up over devices; a ring of permutes does so step by step."""
 
+MEMORY_SHARE = 0.8
+"""The share of the free memory that a run may take; the runtime makes copies in the rest."""
+
 _MEMORY_PARTS = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
 
 

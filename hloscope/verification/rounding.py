@@ -15,7 +15,7 @@ import numpy as np
 from hloscope.base.errors import Option, describe_exception, say
 from hloscope.base.units import pluralize
 from hloscope.compile.jaxprs import walk_equations
-from hloscope.verification import executing, machine
+from hloscope.verification import executing
 from hloscope.verification.differences import (
     OutputShard,
     as_double,
@@ -360,7 +360,7 @@ def measure_rounding(target: ProgramRun, reference: ProgramRun, job: Verificatio
     if job.settings.rtol is not None or job.settings.atol is not None:
         return nothing
     elements = sum(int(aval.size) for aval in program.seen.result_avals)
-    if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > machine.MEMORY_SHARE * job.memory_bytes:
+    if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > executing.MEMORY_SHARE * job.memory_bytes:
         return replace(nothing, failure="its outputs are too large to keep several copies of")
     if program.traced is not None and not any(map(is_rounding, walk_equations(program.traced.jaxpr))):
         exact = [

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.base.errors import HloscopeError, ProfileError, TargetError, TimeLimitError
 from hloscope.base.units import format_time, pluralize
+from hloscope.compile.environment import find_attached_platform, find_jax_platform
 from hloscope.compile.pool import WorkerDied, WorkerPool
 from hloscope.compile.target import TargetFacts
 from hloscope.model.capture import Mesh
 from hloscope.verification.job import Function, OtherProgramError, VerificationJob
-from hloscope.verification.machine import find_attached_platform, find_jax_platform
 from hloscope.verification.model import Numerics, NumericsStatus
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hloscope.compile.loading import load_target
 from hloscope.compile.simulated_slice import pose_devices_as
 from hloscope.compile.target import TargetFacts, find_attached_facts, find_target_name
 from hloscope.tpu.slices import Slice, parse_slice
-from hloscope.verification import executing, machine
+from hloscope.verification import executing
 from hloscope.verification.executing import Prepared
 from hloscope.verification.jaxpr_facts import PSUMS, find_bodies, find_index_sizes, find_unit, follow_program
 from hloscope.verification.job import (
@@ -407,7 +407,7 @@ def _check_size(prepared: Mapping[str, Prepared], job: VerificationJob) -> Numer
     )
     host = inputs + 2 * outputs * seen.device_count  # what every device holds of both programs' outputs
     needed = max((count for count in programs if count is not None), default=0) + host  # they run one after the other
-    is_too_large = job.memory_bytes is not None and needed > machine.MEMORY_SHARE * job.memory_bytes
+    is_too_large = job.memory_bytes is not None and needed > executing.MEMORY_SHARE * job.memory_bytes
     return replace(
         job.came_to(
             NumericsStatus.TOO_LARGE if is_too_large else NumericsStatus.NOT_RUN, ran_on=_describe_devices(job)

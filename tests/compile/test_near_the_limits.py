@@ -112,11 +112,15 @@ def analyzed(make, n, generation):
 
 
 def find_sizes(make, generation: str) -> list[int]:
-    """The sizes at which about these shares of HBM are used; use grows with the size, from some offset."""
+    """The sizes at which about these shares of HBM are used: use grows with the size, evenly where it is large."""
     hbm = parse_slice(SLICES[generation]).chip.hbm_bytes_per_device
-    small, large = (analyzed(make, n, generation).memory.data_bytes for n in (32768, 65536))
-    each = (large - small) / 32768
-    return [round((32768 + (share * hbm - small) / each) / 1024) * 1024 for share in SHARES]
+    sizes = [32768, 65536]
+    for _ in range(3):
+        small, large = (analyzed(make, n, generation).memory.data_bytes for n in sizes)
+        each = (large - small) / (sizes[1] - sizes[0])
+        found = [round((sizes[1] + (share * hbm - large) / each) / 1024) * 1024 for share in SHARES]
+        sizes = [found[0] // 2048 * 1024, found[0]]
+    return found
 
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)

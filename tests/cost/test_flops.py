@@ -8,7 +8,7 @@ from hloscope.analysis.compute import count_flops
 from hloscope.cost.operations import Work, count_fused_work, count_work
 from hloscope.hlo import parse_module
 from hloscope.hlo.call_graph import HloGraph
-from hloscope.model.convolution import ConvolutionWindow, count_valid_positions
+from hloscope.hlo.shape_rules import ConvolutionWindow, count_valid_positions
 
 NARROW = {"s8": 0.5, "f8e5m2": 0.5}
 

@@ -58,6 +58,7 @@ TURNED = {
     "serving:idle": "argument x: P('data', None) -> P(('data', 'model'), None)",
     "serving:six_heads": 'P("data", "model", None, None)) for w in (wq, wk, wv))',
     "states:weights_replicated": "result[0]: P(None, None) -> P('data', None)",
+    "states:state_transposed": "result[1]: P(None, 'data') -> P('data', None)",
     "language:whole_by_constraint": "P('data', None, None) -> P('data', None, 'model')",
 }
 """A part of the cure that is printed first, for decisions of several kinds."""

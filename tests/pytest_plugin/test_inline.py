@@ -14,7 +14,7 @@ from test_plugin import HLO as SUM
 from test_plugin import errors_told
 
 import hloscope
-from hloscope.pytest_plugin import simulated_devices
+from hloscope import pytest_plugin
 
 HLO = SUM.replace("ROOT add = f32[] add(x, y)", "n = f32[] add(x, y)\n  ROOT m = f32[] maximum(n, x)")
 """What reduces by more than one operation, so that the text of its contract is short."""
@@ -40,7 +40,7 @@ def inline_suite(pytester, monkeypatch):
     """Runs a suite whose tests find `step.hlo`; a text is what `test_model.py` becomes."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(simulated_devices, "arrange_devices", lambda *_: None)
+    monkeypatch.setattr(pytest_plugin, "_arrange_devices", lambda *_: None)
     (pytester.path / "step.hlo").write_text(HLO)
 
     def run(tests=None, *arguments):

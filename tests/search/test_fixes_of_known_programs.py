@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hloscope.analysis.provenance import SourceFiles
+from hloscope.model.vocabulary import CompileStage
 from hloscope.search import TrialLimits, try_changes
 from hloscope.search.ranking import find_candidates
 from hloscope.why.explanation import explain_collectives
@@ -25,6 +26,10 @@ SAMPLE = (
 """A result, nothing to change and an argument; `test_fixes_found.py` has a constraint, and more of the others."""
 LEAST_FASTER = 30
 FASTER = 0.95
+NEAR = 0.1
+"""Of what was made by hand: so far may another change be from it that estimates put first; its own step is compiled."""
+ESTIMATED = 1.25
+"""The error of an estimated step by which changes are compared that are not the best."""
 
 
 @pytest.fixture(scope="session")
@@ -40,20 +45,27 @@ def tried(subject_of):
     return trials
 
 
+def find_ratio(trials, trial) -> float:
+    """The step after a change by the one before, at the stage to which both were compiled."""
+    return trial.after.step_us / (trial.before or trials.before).step_us
+
+
 def check(program: str, trials) -> None:
     known = TABLE[program]
-    assert all(trial.after.step_us <= 1.005 * trials.before.step_us for trial in trials.helping)
+    assert all(find_ratio(trials, trial) <= 1.005 for trial in trials.helping)
     if "left" in known:
         assert not trials.helping
         assert trials.verdict.startswith("leave it: ") if known["left"] == "leave it" else trials.not_tried
         return
-    best = trials.helping[0]
-    assert [*best.change] == known["change"]
-    assert best.after.step_us / trials.before.step_us == pytest.approx(known["ratio"], abs=0.01)
+    best, is_estimated = trials.helping[0], trials.before.stage is CompileStage.SCHEDULED
+    assert (best.after.stage, (best.before or trials.before).stage) == (CompileStage.COMPILED, CompileStage.COMPILED)
+    is_alike = is_estimated and [*best.change] != known["change"]
+    assert [*best.change] == known["change"] or is_alike
+    assert find_ratio(trials, best) == pytest.approx(known["ratio"], abs=0.01, rel=NEAR if is_alike else 0)
     assert (best.frees_output, [*best.moves]) == (known.get("frees_output", False), known.get("moves", []))
-    bound = [trial.after.step_us for trial in trials.helping if not trial.frees_output]
+    bound = [find_ratio(trials, trial) for trial in trials.helping if not trial.frees_output]
     if "ratio_without_freeing" in known:
-        assert min(bound) / trials.before.step_us <= known["ratio_without_freeing"] + 0.01
+        assert min(bound) <= known["ratio_without_freeing"] * (ESTIMATED if is_estimated else 1) + 0.01
     assert best.moving_us == 0 if not best.moves else best.moving_us is None or best.moving_us >= 0
 
 

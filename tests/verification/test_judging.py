@@ -16,12 +16,12 @@ import hloscope
 from hloscope.app.requests import Result
 from hloscope.base.errors import NotationError
 from hloscope.cli import group
+from hloscope.compile.environment import find_attached_platform, find_jax_platform
 from hloscope.model import Unmodelled, make_shapes
 from hloscope.model.finding import Severity
 from hloscope.model.vocabulary import Bound, Kind
 from hloscope.verification.job import Settings, parse_range
 from hloscope.verification.judging import compare_structure, judge_verification
-from hloscope.verification.machine import find_attached_platform, find_jax_platform
 from hloscope.verification.model import Bias, Numerics, NumericsStatus, OutputComparison, Roughness, Untested, Worst
 
 CAPTURED = Path(__file__).parent.parent.parent / "fixtures" / "captured"
@@ -254,7 +254,7 @@ def test_what_was_not_understood_in_the_program_alone_is_told(says, naive):
     ("plugins", "platform"), [(("jax_cuda12_plugin",), "cuda"), (("jax_rocm7_plugin",), "rocm"), ((), "cuda")]
 )
 def test_jax_is_told_of_the_one_kind_of_gpu_that_it_can_use(monkeypatch, plugins, platform):
-    monkeypatch.setattr("hloscope.verification.machine.find_spec", lambda name: name if name in plugins else None)
+    monkeypatch.setattr("hloscope.compile.environment.find_spec", lambda name: name if name in plugins else None)
     assert [find_jax_platform(one) for one in ("cpu", "tpu", "gpu")] == ["cpu", "tpu", platform]
 
 
