@@ -126,7 +126,8 @@ def try_decision(
         done = _sort_best_first(before, search.done)
         if confirms and before.stage is CompileStage.SCHEDULED and any(trial.helps for _, trial in done):
             subject.stage("compiling the program with the constraint to machine code")
-            done = confirm_best(subject, done, begun + seconds, lambda ranked: ranked.program.lowered)
+            confirmed, others = confirm_best(subject, done, begun + seconds, lambda ranked: ranked.program.lowered)
+            done = [*_sort_best_first(before, confirmed), *others]
     except KeyboardInterrupt:
         if not keeps_interrupted:
             raise

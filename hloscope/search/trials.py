@@ -183,6 +183,9 @@ _LITTLE = 0.01
 _NOTHING = 5e-4
 _MORE_S = 2.0
 """The extra time for the demands on the caller, if the trials took all the time: programs of copies compile at once."""
+_MOST_NEAR, _SOON_S, _ESTIMATED = 2, 10.0, 1.25
+"""The number of programs that are compiled to the end beside the best, the time that this may take, and the ratio of
+two estimated steps up to which the compiled ones may be in the other order."""
 _TIE = 0.01
 """The gain, as a share, up to which a change counts as no better."""
 
@@ -224,13 +227,14 @@ def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits
     done, stopped = _try_in_order(subject, before, order, limits, begun)
     in_order = _sort_best_first(done)
     if before.stage is CompileStage.SCHEDULED:
-        subject.stage("compiling the best change to machine code")
-        in_order = confirm_best(
+        subject.stage("compiling the best changes to machine code")
+        confirmed, others = confirm_best(
             subject,
             in_order,
             begun + limits.seconds,
             lambda change: lower_changed(subject.function, subject.lowered, change, store=subject.store),
         )
+        in_order = [*_sort_best_first(confirmed), *others]
         stopped = stopped or any(trial.helps and trial.before is None for _, trial in in_order[:1])
     trials = _add_resharding_cost(subject, in_order, begun + limits.seconds + _MORE_S)
     return Trials(
@@ -269,8 +273,11 @@ def _try_in_order(
 
 def confirm_best(
     subject: SearchSubject, done: Sequence[tuple[T, Trial]], until: float, lower: Callable[[T], Lowered]
-) -> list[tuple[T, Trial]]:
-    """The trials of scheduled programs, of which the best is compiled to the end; one that then fails is withdrawn.
+) -> tuple[list[tuple[T, Trial]], list[tuple[T, Trial]]]:
+    """The trials of scheduled programs that still help with their machine code, and the others.
+
+    The best is compiled to the end, and, where that is soon done, those whose estimated steps are not certainly
+    longer. One that then fails is withdrawn.
 
     Args:
         subject: The program.
@@ -278,30 +285,72 @@ def confirm_best(
         until: The deadline, on the clock of `time.monotonic`.
         lower: Returns the program with a change.
     """
-    helping = [pair for pair in done if pair[1].helps]
-    others = [pair for pair in done if not pair[1].helps]
-    own: Figures | str | None = find_compiled_figures(subject)
-    while helping and until > monotonic():
-        change, trial = helping[0]
-        changed = lower(change)
+    left, withdrawn = list(done), list[tuple[T, Trial]]()
+    own, begun = find_compiled_figures(subject), monotonic()
+    while left and left[0][1].helps and until > monotonic():
         try:
-            if own is None:
-                own, after = _price_in_full(subject, [subject.lowered, changed], until)
-            else:
-                (after,) = _price_in_full(subject, [changed], until)
+            own, (best,) = _compile_in_full(subject, left[:1], own, until, lower)
+        except (TimeLimitError, _RefusedError):
+            break
+        first = left.pop(0)
+        if not best[1].helps:
+            withdrawn.append(best)
+            continue
+        near = _find_near(left, first[1])
+        if not near or monotonic() - begun > _SOON_S:
+            return [best], [*left, *withdrawn]
+        try:
+            _, found = _compile_in_full(subject, near, own, min(until, monotonic() + _SOON_S), lower)
         except TimeLimitError:
-            break
-        if isinstance(own, str):  # the program as written is refused, so that nothing can be compared with it
-            break
+            return [best], [*left, *withdrawn]
+        withdrawn += [pair for pair in found if not pair[1].helps]
+        return [best, *(pair for pair in found if pair[1].helps)], [
+            *(pair for pair in left if pair not in near),
+            *withdrawn,
+        ]
+    return [], [*left, *withdrawn]
+
+
+def _find_near(done: Sequence[tuple[T, Trial]], best: Trial) -> list[tuple[T, Trial]]:
+    """The trials that may be faster than the best with their machine code, by the error of estimated steps."""
+    limit = _ESTIMATED * (_get_step(best) or 0.0)
+    near = [(step, pair) for pair in done if (step := _get_step(pair[1])) is not None and step <= limit]
+    return [pair for _, pair in sorted(near, key=lambda each: each[0])[:_MOST_NEAR]]
+
+
+def _get_step(trial: Trial) -> float | None:
+    return None if trial.after is None else trial.after.step_us
+
+
+class _RefusedError(Exception):
+    """The program as written is refused, so that nothing can be compared with it."""
+
+
+def _compile_in_full(
+    subject: SearchSubject,
+    pairs: Sequence[tuple[T, Trial]],
+    own: Figures | None,
+    until: float,
+    lower: Callable[[T], Lowered],
+) -> tuple[Figures, list[tuple[T, Trial]]]:
+    """The cost of the program as written, and trials with the machine code of their programs.
+
+    Raises:
+        TimeLimitError: They take too long.
+        _RefusedError: The compiler refuses the program as written.
+    """
+    programs = [*([subject.lowered] if own is None else []), *(lower(change) for change, _ in pairs)]
+    figures = _price_in_full(subject, programs, until)
+    was = figures.pop(0) if own is None else own
+    if isinstance(was, str):
+        raise _RefusedError(was)
+    found = []
+    for (change, trial), after in zip(pairs, figures, strict=True):
         if isinstance(after, str):
-            trial = replace(trial, after=None, helps=False, problem=after)
+            found.append((change, replace(trial, after=None, helps=False, problem=after)))
         else:
-            trial = replace(trial, before=own, after=after, helps=is_worthwhile(own, after))
-        helping.pop(0)
-        if trial.helps:
-            return [(change, trial), *helping, *others]
-        others.append((change, trial))
-    return [*helping, *others]
+            found.append((change, replace(trial, before=was, after=after, helps=is_worthwhile(was, after))))
+    return was, found
 
 
 def _price_in_full(subject: SearchSubject, programs: Sequence[Lowered], until: float) -> list[Figures | str]:

@@ -72,7 +72,7 @@ def test_the_cure_that_is_printed_first_makes_the_step_faster(name):
     assert ROWS[name].lost.matches(lost, read_dims(ROWS[name]))
     best = lost.trials.helping[0]
     assert TURNED[name] in "; ".join(best.change)
-    assert best.after.step_us < 0.8 * lost.trials.before.step_us
+    assert best.after.step_us < 0.85 * lost.trials.before.step_us
 
 
 @pytest.mark.tpu_compiler
