@@ -20,7 +20,7 @@ from functools import partial
 from itertools import accumulate
 from textwrap import shorten
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 
@@ -42,6 +42,9 @@ from hloscope.compile.sharding_change import DoesNotApplyError, Resharding, Writ
 
 _WRAPPERS = "_hloscope_wrap"
 """The name of the table of wrappers among Python's builtins, which every function sees."""
+
+_OUT_SHARDING, _RESHARD = "out_sharding", "reshard"
+"""The argument of JAX's functions that requests the sharding of a result, and a function that does nothing else."""
 
 _MOST_CHARS = 60
 """The length up to which an expression is quoted."""
@@ -101,11 +104,12 @@ class _UserFile:
 
 
 class _Call(NamedTuple):
-    """A call to be written around an expression: its text before and after."""
+    """A call to be written around an expression: its text before and after; or a text in place of the expression."""
 
     node: _Expression
     opened: str
     closed: str
+    is_instead: bool = False
 
 
 def _write_calls(found: _UserFile, calls: Sequence[_Call]) -> tuple[str, str]:
@@ -124,6 +128,8 @@ def _write_calls(found: _UserFile, calls: Sequence[_Call]) -> tuple[str, str]:
         if isinstance(call.node, ast.AugAssign):
             own = f"{ast.unparse(call.node.target)} = {call.opened}{ast.unparse(_spell_out(call.node))}{call.closed}"
             text = text[:begin] + own.encode() + text[end:]
+        elif call.is_instead:
+            text = text[:begin] + call.opened.encode() + text[end:]
         else:
             text = text[:begin] + call.opened.encode() + text[begin:end] + call.closed.encode() + text[end:]
     written = text.decode()
@@ -244,9 +250,22 @@ def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:
         listed = " and ".join(shorten(text, _MOST_CHARS) for text in sorted(map(ast.unparse, chosen), key=len))
         raise _make_no_line_error(f"several expressions begin at {name}:{chosen[0].lineno}: {listed}")
     (node,) = chosen
+    if wanted.constraint.requested is not None:
+        return _find_requested(node, name)
     if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
         raise _make_no_line_error(f"{name}:{node.lineno} changes a value in place: {ast.unparse(node)}")
     return node
+
+
+def _find_requested(node: _Expression, name: str) -> ast.expr:
+    """The sharding that a call requests: its `out_sharding`, or the second argument of a `reshard`."""
+    if isinstance(node, ast.Call):
+        found = [keyword.value for keyword in node.keywords if keyword.arg == _OUT_SHARDING]
+        if ast.unparse(node.func).rpartition(".")[2] == _RESHARD:
+            found += node.args[1:2]
+        if found:
+            return found[0]
+    raise _make_no_line_error(f"{name}:{node.lineno} requests no sharding")
 
 
 def _find_function(tree: ast.Module, code: CodeType, name: str) -> ast.FunctionDef:
@@ -421,7 +440,9 @@ def lower_with_constraints(
     if is_traced_already(function):
         raise _make_no_line_error("JAX traced the program before hloscope saw it, so that its source is not run again")
     files = _open_files(function, original, constraints)
-    wrappers = [_Constrainer(constraint, original) for constraint in constraints]
+    wrappers = [
+        (_Constrainer if constraint.requested is None else _Turner)(constraint, original) for constraint in constraints
+    ]
     with _wrap_expressions(files, wrappers):
         lowered = lower_changed(function, original, change, store=store)
     for wrapper in wrappers:
@@ -432,6 +453,22 @@ def lower_with_constraints(
         for numbers in _group_by_line(found):
             lines.update(_write_lines(found, {number: wrappers[number] for number in numbers}))
     return RewrittenProgram(lowered=lowered, lines=tuple(lines[number] for number in range(len(constraints))))
+
+
+def list_written_requests(original: Lowered, constraints: Sequence[WrittenConstraint]) -> list[WrittenConstraint]:
+    """The first constraint for each request that is written as `out_sharding=` or as a `reshard`."""
+    found, trees = dict[int, WrittenConstraint](), dict[str, ast.Module]()
+    for number, constraint in enumerate(constraints):
+        file = constraint.file
+        try:
+            wanted = _Wanted(number, constraint, _list_spans(original, constraint))
+            if file not in trees:
+                trees[file] = ast.parse("".join(linecache.getlines(file)))
+            node = _choose_node(trees[file], wanted, format_path(file))
+        except (DoesNotApplyError, SyntaxError, ValueError):
+            continue
+        found.setdefault(id(node), constraint)  # operations of the gradient have the place of the operation itself
+    return list(found.values())
 
 
 def _open_files(function: Function, original: Lowered, constraints: Sequence[WrittenConstraint]) -> list[_UserFile]:
@@ -493,11 +530,13 @@ def _write_lines(found: _UserFile, wrappers: Mapping[int, _Constrainer]) -> Iter
             place = f"{format_path(found.file)}:{node.lineno}"
             raise _make_no_line_error(f"{place} was not reached when the program was traced again")
         opened, closed = writer.write(wrapper.constraint, is_explicit=wrapper.is_explicit)
+        is_instead = wrapper.constraint.requested is not None
         if isinstance(node, ast.FunctionDef):
             name = wrapper.constraint.argument
             after, entered = f"{name} = {opened}{name}{closed}", node.name
         else:
-            calls.append(_Call(node, opened, closed))
+            opened = writer.write_spec(wrapper.constraint) if is_instead else opened
+            calls.append(_Call(node, opened, closed, is_instead))
     if calls:
         before, after = _write_calls(found, calls)
     for number, wrapper in wrappers.items():
@@ -508,7 +547,7 @@ def _write_lines(found: _UserFile, wrappers: Mapping[int, _Constrainer]) -> Iter
                 after=after,
                 entered=entered,
                 imports=tuple(writer.imports),
-                needs_mesh=not wrapper.has_mesh or wrapper.original.facts.mesh is not None,
+                needs_mesh=wrapper.needs_mesh,
                 shapes=tuple(dict.fromkeys(wrapper.shapes)),
             ),
         )
@@ -555,8 +594,14 @@ def _is_at_place(span: _CodeSpan, constraint: WrittenConstraint) -> bool:
     return begins and constraint.end in (None, (span.end_line, span.end_column))
 
 
+_REQUESTS = (_OUT_SHARDING, "dst_sharding")
+"""The parameters of operations that hold what their calls request."""
+
+
 def _is_operation(eqn: Any, constraint: WrittenConstraint) -> bool:
     shapes = [getattr(result.aval, "shape", None) for result in eqn.outvars]
+    if constraint.requested is not None and not any(eqn.params.get(name) is not None for name in _REQUESTS):
+        return False
     return constraint.primitive in (None, eqn.primitive.name) and (
         constraint.shape is None or constraint.shape in shapes
     )
@@ -592,16 +637,29 @@ class _Constrainer:
         except DoesNotApplyError as error:
             self.problem = error
             raise
+        return self._apply(value, spec)
+
+    def _apply(self, value: Any, spec: Any) -> Callable[[], Any]:
         self.shapes.append(value.shape)
         if self.is_explicit:
             return partial(jax.sharding.reshard, value, spec)
         return partial(jax.lax.with_sharding_constraint, value, spec)
 
+    @property
+    def needs_mesh(self) -> bool:
+        """The need of its line for a current mesh, to which the program itself may not see."""
+        return not self.has_mesh or self.original.facts.mesh is not None
+
+    @property
+    def name(self) -> str:
+        """The place of the constraint."""
+        argument = self.constraint.argument
+        return f"{format_path(self.constraint.file)}:{self.constraint.line}" if argument is None else argument
+
     def _make_spec(self, value: Any) -> Any:
         """The spec of a value, or its sharding where no mesh is current."""
         sharding, current = self.constraint.sharding, jax.sharding.get_abstract_mesh()
-        argument = self.constraint.argument
-        place = f"{format_path(self.constraint.file)}:{self.constraint.line}" if argument is None else argument
+        place = self.name
         if not isinstance(value, jax.Array):
             raise DoesNotApplyError(f"the value at {place} is not one array but a {type(value).__name__}")
         if value.ndim != len(sharding):
@@ -644,6 +702,30 @@ class _Constrainer:
         return spec(*(here if len(here) > 1 else here[0] if here else other for here in self.constraint.sharding))
 
 
+class _Turner(_Constrainer):
+    """Puts another sharding in place of the one that a call requests, in the thread that traces."""
+
+    needs_mesh = False
+
+    def _make_spec(self, value: Any) -> Any:
+        spec = value.spec if isinstance(value, jax.sharding.NamedSharding) else value
+        asked = self.constraint.requested or ()
+        if not isinstance(spec, jax.sharding.PartitionSpec):
+            self._refuse(f"a {type(value).__name__} instead of a PartitionSpec")
+        given = tuple(() if here is None else here if isinstance(here, tuple) else (here,) for here in spec)
+        if given + ((),) * (len(asked) - len(given)) != asked:
+            self._refuse(f"{spec}, but its operation has other dimensions")
+        turned = self._spell_axes()
+        return turned if spec is value else jax.sharding.NamedSharding(value.mesh, turned)
+
+    def _apply(self, value: Any, spec: Any) -> Callable[[], Any]:
+        self.shapes.append(self.constraint.shape or ())
+        return lambda: spec
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise DoesNotApplyError(f"{self.name} requests {what}")
+
+
 class _Writer:
     """Writes a constraint with the names that an expression sees.
 
@@ -658,11 +740,15 @@ class _Writer:
 
     def write(self, constraint: WrittenConstraint, *, is_explicit: bool) -> tuple[str, str]:
         """The text before and after the constrained expression."""
+        spec = self.write_spec(constraint)
+        called = self._find_name("jax.sharding.reshard" if is_explicit else "jax.lax.with_sharding_constraint")
+        return f"{called}(", f", {spec})"
+
+    def write_spec(self, constraint: WrittenConstraint) -> str:
+        """The text of a constraint's sharding."""
         spec = self._find_name("jax.sharding.PartitionSpec")
         other = f"{spec}.UNCONSTRAINED" if constraint.leaves_open else "None"
-        entries = ", ".join(_write_axes(here) or other for here in constraint.sharding)
-        called = self._find_name("jax.sharding.reshard" if is_explicit else "jax.lax.with_sharding_constraint")
-        return f"{called}(", f", {spec}({entries}))"
+        return f"{spec}({', '.join(_write_axes(here) or other for here in constraint.sharding)})"
 
     def _find_name(self, path: str) -> str:
         """The shortest name for a part of JAX, such as `P`, `lax.…` or `jax.lax.…`."""

@@ -49,6 +49,8 @@ class WrittenConstraint:
             from `a @ b + c`, which begins at the same place. None for any.
         shape: The shape of that operation's result, in the whole program; None for any.
         argument: The argument of the program's function to constrain in its first line, instead of an expression.
+        requested: With explicit axes, the sharding that the expression's own `out_sharding=`, or that of a `reshard`,
+            requests: `sharding` is then written there. None for a constraint around the expression.
     """
 
     file: str
@@ -60,6 +62,7 @@ class WrittenConstraint:
     primitive: str | None = None
     shape: tuple[int, ...] | None = None
     argument: str | None = None
+    requested: ValueSharding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

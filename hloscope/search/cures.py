@@ -16,7 +16,7 @@ from hloscope.compile.cache import is_same_program
 from hloscope.compile.compiling import prepare_compile
 from hloscope.compile.estimates import Estimate, estimate_cost
 from hloscope.compile.lowering import lower_changed
-from hloscope.compile.retracing import RewrittenProgram, lower_with_constraints
+from hloscope.compile.retracing import RewrittenProgram, list_written_requests, lower_with_constraints
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
@@ -257,16 +257,18 @@ class _Cure:
     Attributes:
         places: The constrained values, and whether their other dimensions are left open.
         change: The change of requests.
+        turned: With explicit axes, values whose own requests are turned, with the shardings that these have.
     """
 
     places: tuple[tuple[Place, bool], ...] = ()
     change: Resharding | None = None
+    turned: tuple[tuple[Place, ValueSharding], ...] = ()
 
     @property
     def parts(self) -> int:
         """The number of changes; a dimension left open counts as one, because it is less plain."""
         requests = 0 if self.change is None else self.change.parts
-        return len(self.places) + sum(is_open for _, is_open in self.places) + requests
+        return len(self.places) + sum(is_open for _, is_open in self.places) + requests + len(self.turned)
 
     def add(self, place: Place) -> _Cure:
         """The same with one more constraint."""
@@ -316,6 +318,7 @@ class _CureSearch:
     ) -> None:
         self._subject, self._before, self._until, self._most = subject, before, until, most
         self._rates = find_rates(subject.lowered.slice)
+        self._is_explicit = is_explicit(subject.lowered)
         self.done: list[tuple[_Ranked, Trial]] = []
         self.problems: list[str] = []
         self.stopped = False
@@ -351,7 +354,7 @@ class _CureSearch:
 
     def _find_unlike_outputs(self, decision: Decision) -> tuple[str, ...]:
         """The requested outputs that are sharded otherwise than the state that they replace."""
-        if self._program is None:
+        if self._program is None or self._is_explicit:
             return ()
         idle = IdleAxes(self._program.claims)
         return idle.find_unlike_outputs(decision.axis, decision.winner, decision.loser)
@@ -363,7 +366,9 @@ class _CureSearch:
         until = self._limit_ranking()
         found: list[_Ranked] = []
         level = [kept.add(place) for place in decision.places if not kept.has(place)]
-        level += [_Cure(change=change) for change in self._turn_constraints(decision)] if kept == _Cure() else []
+        if kept == _Cure():
+            level += [_Cure(change=change) for change in self._turn_constraints(decision)]
+            level = [*self._turn_types(decision), *level]
         fastest = inf
         for _ in range(_MOST_CONSTRAINTS):
             made = list(self._make_all(level, until))
@@ -399,9 +404,11 @@ class _CureSearch:
             HloscopeError: There is no line for a constraint, or JAX or Shardy refuses the program.
         """
         subject = self._subject
-        where = next((short_source(place.source) or place.array for place, _ in cure.places[-1:]), "its requests")
+        places = cure.places[-1:] or cure.turned[-1:]
+        where = next((short_source(place.source) or place.array for place, _ in places), "its requests")
         subject.stage(f"ranking a constraint at {where}")
         constraints = [_write_constraint(place, leaves_open) for place, leaves_open in cure.places]
+        constraints += [_write_constraint(place, requested=requested) for place, requested in cure.turned]
         program = lower_with_constraints(
             subject.function, subject.lowered, constraints, cure.change, store=subject.store
         )
@@ -419,9 +426,9 @@ class _CureSearch:
 
     @cached_property
     def _program(self) -> UserProgram | None:
-        """The program as written; None if Shardy was not asked, or if shardings are part of its types."""
+        """The program as written; None if Shardy was not asked."""
         captured = self._subject.captured
-        if captured.compiled.shardy is None or is_explicit(self._subject.lowered):
+        if captured.compiled.shardy is None:
             return None
         program = read_captured(captured.compiled.shardy, captured)
         program.claims.describe_all()
@@ -433,7 +440,7 @@ class _CureSearch:
         Before all others an output gets the sharding of its state again, which leaves the arguments as they are.
         """
         until, plain, captured = self._limit_ranking(), list[Resharding](), self._subject.captured
-        if self._program is None:
+        if self._program is None or self._is_explicit:
             return []
         found: list[Resharding] = []
         leaves = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph)
@@ -484,7 +491,7 @@ class _CureSearch:
     def _turn_constraints(self, decision: Decision) -> Iterator[Resharding]:
         """The program's own constraints with the axis at the other dimension: all of them, then each line."""
         lines: dict[tuple[str, ValueSharding, ValueSharding], list[ConstraintEdit]] = {}
-        if self._program is None:
+        if self._program is None or self._is_explicit:
             return
         for op, sharding in self._program.claims.find_requests(decision.axis, decision.winner, decision.loser):
             place = short_source(to_frames(op.source))
@@ -499,6 +506,21 @@ class _CureSearch:
             yield Resharding(constraints=tuple(changes))
         yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
 
+    def _turn_types(self, decision: Decision) -> Iterator[_Cure]:
+        """With explicit axes, the program's requests with the axis at the other dimension: all of them, then each."""
+        if self._program is None or not self._is_explicit:
+            return
+        places = self._program.claims.find_typed_places(decision.axis, decision.winner, decision.loser)
+        asked = {
+            _write_constraint(place, requested=requested): (place, requested)
+            for place, requested in places
+            if find_users_frame(place.source) is not None
+        }
+        turned = [asked[each] for each in list_written_requests(self._subject.lowered, list(asked))]
+        if len(turned) > 1:
+            yield _Cure(turned=tuple(turned))
+        yield from (_Cure(turned=(each,)) for each in turned[:_MOST_LINES])
+
     # Compiles.
 
     def _try_best(self, ranked: Sequence[_Ranked]) -> _Done | None:
@@ -507,7 +529,8 @@ class _CureSearch:
         seen: set[object] = set()
         for each in ranked:
             # of one place, left open or not, one is compiled if their estimates are the same: likely one program
-            key = each.estimate, each.cure.change, tuple((place.source, place.spec) for place, _ in each.cure.places)
+            places = tuple((place.source, place.spec) for place, _ in (*each.cure.places, *each.cure.turned))
+            key = each.estimate, each.cure.change, places
             if key in seen or len(seen) >= _MOST_COMPILED or len(self.done) >= self._most:
                 continue
             is_alike = best is None or each.time_us <= _ALIKE * ranked[0].time_us
@@ -599,7 +622,9 @@ def _is_much_better(before: Figures, trial: Trial, than: Trial) -> bool:
     return gain is not None and (other is None or gain > other + _ENOUGH)
 
 
-def _write_constraint(place: Place, leaves_open: bool) -> WrittenConstraint:
+def _write_constraint(
+    place: Place, leaves_open: bool = False, requested: ValueSharding | None = None
+) -> WrittenConstraint:
     """The constraint at a place.
 
     Raises:
@@ -617,6 +642,7 @@ def _write_constraint(place: Place, leaves_open: bool) -> WrittenConstraint:
         primitive=place.operation,
         shape=place.shape,
         argument=place.argument,
+        requested=requested,
     )
 
 
@@ -628,7 +654,7 @@ def _list_changed_outputs(subject: SearchSubject, after: Capture) -> tuple[str, 
 
 def _name_cure(cure: _Cure) -> str:
     """A cure in the progress: `constraints at blk.py:21 and blk.py:30`."""
-    places = [short_source(place.source) or place.array for place, _ in cure.places]
+    places = [short_source(place.source) or place.array for place, _ in (*cure.places, *cure.turned)]
     places += [] if cure.change is None else [change.place for change in cure.change.constraints]
     if not places:
         return str(cure.change)
@@ -641,7 +667,7 @@ def _describe_cure(cure: _Cure, program: RewrittenProgram) -> Iterator[str]:
         yield from cure.change.words
     needs: dict[str, None] = {}
     written: set[str] = set()
-    for (place, _), line in zip(cure.places, program.lines, strict=True):
+    for (place, _), line in zip((*cure.places, *cure.turned), program.lines, strict=True):
         if line.after not in written:
             written.add(line.after)
             at = f"at {short_source(place.source)}"

@@ -462,6 +462,28 @@ class Claims:
             if loser in described and given == ([] if winner is None else [winner]):
                 yield op, self._move(asked, axis, described.index(loser), self._described[loser][0])
 
+    def find_typed_places(
+        self, axis: str, winner: Dimension | None, loser: Dimension | None
+    ) -> Iterator[tuple[Place, ValueSharding]]:
+        """The values of a class that lack an axis there, and have it at no class but the winner; once per expression.
+
+        Each has its present sharding beside it. With explicit axes that is a part of its type, which the program
+        requests where it makes the value.
+        """
+        seen = set[object]()
+        for op in self.graph.module.ops if loser is not None else ():
+            if op.kind in MOVE_KINDS or not op.source or not op.results or self.graph.in_manual(op):
+                continue
+            value = self.graph.value(op.results[0])
+            described = [self.describe(dimension) for dimension in self.dimensions.of(value.index)]
+            sharding = known_sharding(value)
+            given = [described[number] for number in find_cut_dimensions(sharding, (axis,)) if number < len(described)]
+            key = op.source[0], op.op_name, value.shape
+            if loser in described and given in ([], [winner]) and key not in seen:
+                seen.add(key)
+                moved = self._move(sharding, axis, described.index(loser), self._described[loser][0])
+                yield self._describe_place(op, value, moved), sharding
+
     def _move(self, sharding: ValueSharding, axis: str, number: int, dimension: DimensionClass) -> ValueSharding:
         """A sharding with an axis at one dimension, and nowhere else."""
         kept = [tuple(each for each in axes if whole_axis(each) != axis) for axes in sharding]

@@ -50,6 +50,12 @@ class Repository:
     def run(self, *arguments):
         return hloscope(*arguments, cwd=self.folder, environ=self.environment)
 
+    def run_process(self, *arguments):
+        """For what depends on the path of a new process, and not only on its folder."""
+        command = self.command(*arguments)
+        options = {"cwd": self.folder, "env": self.environment, "stdin": subprocess.DEVNULL}
+        return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
     def start(self, *arguments):
         # A child of a shell's background job would ignore interrupts, as the job itself does.
         own = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -134,7 +134,7 @@ def test_a_revision_does_not_import_the_working_tree(says, tmp_path):
         "import jax\n\ndef step(x):\n    return jax.lax.with_sharding_constraint(x, jax.P(None, None)) @ x.T @ x * 2\n"
     )
     repository.environment["PYTHONPATH"] += f":{source}"
-    done = repository.run("diff", "--base", "HEAD", "step", "--fail-on", "any")
+    done = repository.run_process("diff", "--base", "HEAD", "step", "--fail-on", "any")
     assert done.returncode == 1, done.stdout + done.stderr
     hook, file = tmp_path / "hook", str(source / "stepping.py")
     hook.mkdir()
@@ -145,7 +145,7 @@ def test_a_revision_does_not_import_the_working_tree(says, tmp_path):
         "\nsys.meta_path.append(Finder())\n"
     )
     repository.environment["PYTHONPATH"] = repository.environment["PYTHONPATH"].replace(str(source), str(hook))
-    done = repository.run("diff", "--base", "HEAD", "step")
+    done = repository.run_process("diff", "--base", "HEAD", "step")
     assert done.returncode == 2
     message = says(done.stderr.splitlines()[0])
     assert re.findall("step: |stepping:step|older revision", message) == ["step: ", "stepping:step", "older revision"]

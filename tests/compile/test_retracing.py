@@ -259,6 +259,32 @@ def test_explicit_axes_are_resharded(as_written):
     assert tried.made.lines[0].after == 'def step(x): return jax.sharding.reshard(jnp.sin(x), P(None, "X")) * 2'
 
 
+EXPLICIT = {"axis_types": "explicit", "mesh": {"X": 4}, "requested": ((), ("X",))}
+REQUESTS = {
+    "out_sharding": ('return jnp.dot(x, w, out_sharding=P(None, "X")) * 2', "jnp.dot(x, w", "dot_general"),
+    "a name": ('ours = P(None, "X"); return jnp.dot(x, w, out_sharding=ours) * 2', "jnp.dot(x, w", "dot_general"),
+    "shorter": ('return jnp.einsum("ij,jk->ik", x, w, out_sharding=P(None, "X"))', "jnp.einsum", "dot_general"),
+    "of a mesh": (
+        'return jnp.dot(x, w, out_sharding=jax.NamedSharding(jax.typeof(x).sharding.mesh, P(None, "X")))',
+        "jnp.dot(x, w",
+        "dot_general",
+    ),
+    "reshard": ('return jax.sharding.reshard(x @ w, P(None, "X"))', "jax.sharding.reshard", "reshard"),
+}
+
+
+@pytest.mark.parametrize("form", REQUESTS)
+def test_requests_of_explicit_axes_are_turned(as_written, form):
+    line, expression, primitive = REQUESTS[form]
+    arguments = ("f32[8@X,4]", "f32[4,16]")
+    tried = as_written(
+        f"def step(x, w): {line}", expression, X0, arguments, primitive=primitive, shape=(8, 16), **EXPLICIT
+    )
+    assert 'P("X", None)' in tried.made.lines[0].after
+    assert tried.made.lines[0].after.count("P(") == 1 + (form == "a name")
+    assert not tried.made.lines[0].needs_mesh
+
+
 def test_other_dimensions_may_be_left_open(as_written):
     tried = as_written("def step(x): return jnp.sin(x)", "jnp.sin(x)", X0, (ROWS,), leaves_open=True)
     assert tried.made.lines[0].after.endswith('jax.lax.with_sharding_constraint(jnp.sin(x), P("X", P.UNCONSTRAINED))')
@@ -426,6 +452,13 @@ REFUSED = {
     "an axis that the mesh lacks": (SIN, "jnp.sin(x)", {"sharding": (("Z",), ())}, "no axis Z"),
     "a part of an axis": (SIN, "jnp.sin(x)", {"sharding": (("X:(1)2",), ())}, "no axis X:(1)2"),
     "left open by reshard": (SIN, "jnp.sin(x)", {"axis_types": "explicit", "leaves_open": True}, "reshard"),
+    "no request": (SIN, "jnp.sin(x)", {"axis_types": "explicit", "requested": ((), ())}, "no such operation"),
+    "a request of other dimensions": (
+        'def step(x): return jnp.einsum("ij,kj->ki", x, jnp.ones((2, 4)), out_sharding=P(None, "X"))',
+        "jnp.einsum",
+        {"axis_types": "explicit", "primitive": "dot_general", "requested": (("X",), ())},
+        "other dimensions",
+    ),
     "axes of two kinds": (
         SIN,
         "jnp.sin(x)",

@@ -59,6 +59,7 @@ TURNED = {
     "serving:six_heads": 'P("data", "model", None, None)) for w in (wq, wk, wv))',
     "states:weights_replicated": "result[0]: P(None, None) -> P('data', None)",
     "states:state_transposed": "result[1]: P(None, 'data') -> P('data', None)",
+    "language:explicit": 'out_sharding=P("data", None, "model")',
     "language:whole_by_constraint": "P('data', None, None) -> P('data', None, 'model')",
 }
 """A part of the cure that is printed first, for decisions of several kinds."""
