@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from hloscope.analysis.provenance import find_users_frame
 from hloscope.base.results import group_by
+from hloscope.base.units import sum_known
 from hloscope.compile.estimates import MATMUL_KINDS, ShardyRuns, find_cut_factors
 from hloscope.model import Collective, StepTime, bytes_bound
 from hloscope.model.analysis import RepeatedWork
@@ -53,11 +54,15 @@ class _Key(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """A collective's part in one decision: of several transfers that were combined, those that follow from it."""
+    """A collective's part in one decision: of several transfers that were combined, those that follow from it.
+
+    Its bytes are whole, so that those of all decisions add up.
+    """
 
     collective: Collective
     reason: Reason
     share: float
+    wire_bytes: int | None
     claims: tuple[Claim, ...]
 
     def of(self, amount: float | None) -> float | None:
@@ -81,10 +86,12 @@ def find_decisions(
         if collective.reason is None:
             continue
         found = group_by(_list_keys(collective, collective.reason), lambda pair: pair[0])
-        whole = sum(len(pairs) for pairs in found.values())
+        whole, done, sent = sum(map(len, found.values())), 0, collective.wire_bytes_per_step
         for key, pairs in found.items():
+            before, done = done, done + len(pairs)
+            wire_bytes = None if sent is None else sent * done // whole - sent * before // whole
             given = tuple(claim for _, claim in pairs if claim is not None)
-            shares[key].append(_Share(collective, collective.reason, len(pairs) / whole, given))
+            shares[key].append(_Share(collective, collective.reason, len(pairs) / whole, wire_bytes, given))
     step = _Step(
         wire_bytes=sum(collective.wire_bytes_per_step or 0 for collective in collectives),
         us=None if time is None else time.step_us,
@@ -144,7 +151,7 @@ def _list_keys(collective: Collective, reason: Reason) -> Iterator[tuple[_Key, C
 def _make_decision(
     key: _Key, shares: Sequence[_Share], claims: Claims | None, step: _Step, repeated_us: float | None
 ) -> Decision:
-    wire_bytes = _sum_known(share.of(share.collective.wire_bytes_per_step) for share in shares)
+    wire_bytes = sum_known(share.wire_bytes for share in shares)
     exposed_us = _sum_known(share.of(_find_exposed(share.collective)) for share in shares)
     other_bytes = None if key.loser is None else _sum_other_bytes(shares)
     needing = [share.reason for share in shares if key.kind is DecisionKind.MADE_WHOLE]
@@ -162,7 +169,7 @@ def _make_decision(
         operations=_list_operations(needing),
         is_summed=any(share.reason.kind is ReasonKind.PARTIAL_SUM for share in shares),
         source=next(filter(None, lines), None),
-        wire_bytes=None if wire_bytes is None else round(wire_bytes),
+        wire_bytes=wire_bytes,
         bound=reduce(add, bounds, Bound.EXACT),
         exposed_us=exposed_us,
         other_bytes=None if other_bytes is None else round(other_bytes),
@@ -233,7 +240,7 @@ def _sum_other_bytes(shares: Iterable[_Share]) -> int | None:
     for share in shares:
         for claim in share.claims:
             if claim.other_bytes is None:
-                same += (share.of(share.collective.wire_bytes_per_step) or 0.0) / len(share.claims)
+                same += (share.wire_bytes or 0) / len(share.claims)
                 continue
             key = claim.operation if claim.operation is not None else object()
             known[key] = max(known.get(key, 0), claim.other_bytes * share.collective.executions)

@@ -29,14 +29,22 @@ def analyze_function(function, *args, slice="cpu:8", mesh=MESH, **options):
 
 def check_example(seed, slice):
     example = make_example(seed)
-    found = analyze_function(
+    analysis = analyze_function(
         example.function, *example.args, mesh=example.mesh, axis_types=example.axis_types, slice=slice
-    ).repeated
+    )
+    check_bytes_of_decisions(analysis)
+    found = analysis.repeated
     assert (found.bound, found.recomputed) == (Bound.EXACT, 0)
     assert (found.traced_flops, found.compiled_flops) == (example.traced, example.everywhere)
     assert found.padding == pytest.approx(example.padded / example.traced, rel=1e-12)
     assert found.ratio == pytest.approx(example.everywhere / example.padded, rel=1e-12)
     assert found.is_notable == (example.everywhere > example.padded)
+
+
+def check_bytes_of_decisions(found):
+    explained = {name for decision in found.decisions for name in decision.collectives}
+    rest = sum(each.wire_bytes_per_step for each in found.collectives if each.name not in explained)
+    assert sum(decision.wire_bytes for decision in found.decisions) + rest == found.totals.wire_bytes
 
 
 FEW = len(KINDS)
