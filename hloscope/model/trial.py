@@ -284,6 +284,10 @@ class Trial(Brief):
         conditions = (
             (self.moves, self._moving),
             (self.frees_output, f"if the result may have another sharding than the requested one{becomes}"),
+            (
+                self.opened and not self.frees_output,
+                f"where no output sharding is requested, {', '.join(self.opened)}",
+            ),
             (self.pads, "these figures leave out the cost of the wrapper that pads and slices"),
         )
         return tuple(words for holds, words in conditions if holds)

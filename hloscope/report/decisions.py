@@ -40,8 +40,9 @@ def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
     for decision in shown:
         yield from hang(Text(decision.summary, style="bold yellow" if decision.is_lost else "bold"), width)
         for label, words in (("", format_cost(decision, analysis)), *list_decision_details(decision)):
-            line = Text(f"{label}: {words}" if label else words)
-            lines = [line] if label == WRITE else fold(line, width - _INDENT)  # a line of code stays one to be copied
+            text = f"{label}: {words}" if label else words
+            # code stays as it is, to be copied
+            lines = map(Text, text.split("\n")) if label == WRITE else fold(Text(text), width - _INDENT)
             yield from (Text(" " * _INDENT) + each for each in lines)
     rest = [each for each in decisions if each not in shown]
     if rest:
@@ -98,6 +99,7 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
             label, _, words = line.partition(" ")
             yield label, words
         yield "then", describe_gain(best.before or trials.before, best)
+        yield from (("", condition) for condition in best.conditions)
         return
     if trials is None and decision.places:
         place = decision.places[0]

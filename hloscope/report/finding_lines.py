@@ -69,8 +69,11 @@ def _render_details(places: Sequence[Finding], about: Sequence[Collective], widt
     parts = _format_parts(about) if many else ""
     told = [("in", parts), ("also at", _format_other_lines(places))]
     for label, words in [(label, words) for label, words in told if words] + details:
-        text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), join_lines(words))
-        yield from hang(text, width, indent=7 + len(label))
+        first, *code = words.split("\n") if label == "fix" else [join_lines(words)]
+        yield from hang(
+            Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), join_lines(first)), width, indent=7 + len(label)
+        )
+        yield from (Text(" " * 5 + line) for line in code)
 
 
 def _format_other_lines(places: Sequence[Finding]) -> str:

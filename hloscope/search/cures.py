@@ -21,7 +21,7 @@ from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, R
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
 from hloscope.model import Analysis
-from hloscope.model.capture import Capture, ShardyModule, ValueSharding, format_spec, whole_axis
+from hloscope.model.capture import Capture, ShardyModule, ValueSharding, format_spec, render_spec, whole_axis
 from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
@@ -91,7 +91,7 @@ def add_trials(found: Analysis, tried: Mapping[str, Trials]) -> Analysis:
 def _advise(trials: Trials) -> str | None:
     """The line that was tried, or the verdict; None if nothing was tried."""
     best = next(iter(trials.helping), None)
-    return trials.verdict or None if best is None else "; ".join(best.change)
+    return trials.verdict or None if best is None else "; ".join((*best.change, *best.conditions))
 
 
 def try_decision(
@@ -145,7 +145,7 @@ def try_decision(
         trials=compiled,
         candidates=len(done) + len(problems),
         not_tried=why_not,
-        verdict="" if helps or search.stopped or not compiled else _describe_verdict(before, compiled[0]),
+        verdict="" if helps or search.stopped or not compiled else search.describe_verdict(compiled[0]),
         stopped=search.stopped,
         seconds=monotonic() - begun,
     )
@@ -195,13 +195,14 @@ def find_written_cures(
 
 
 def _sort_best_first(before: Figures, done: Sequence[tuple[_Ranked, Trial]]) -> list[tuple[_Ranked, Trial]]:
-    """The trials that help first, fastest first; of those that differ little, the one with the fewest changes."""
+    """The trials that help first, fastest first; of those that differ little, the one that asks and changes least."""
     most = max((compute_gain_of(before, trial) or 0.0 for _, trial in done), default=0.0)
 
-    def key(each: tuple[_Ranked, Trial]) -> tuple[bool, bool, int, float]:
+    def key(each: tuple[_Ranked, Trial]) -> tuple[bool, bool, bool, int, float]:
         ranked, trial = each
         gain = compute_gain_of(before, trial) or 0.0
-        return not trial.helps, gain < most - _ENOUGH, ranked.cure.parts if gain >= most - _ENOUGH else 0, -gain
+        asks, parts = (bool(trial.conditions), ranked.cure.parts) if gain >= most - _ENOUGH else (False, 0)
+        return not trial.helps, gain < most - _ENOUGH, asks, parts, -gain
 
     return sorted(done, key=key)
 
@@ -222,19 +223,17 @@ def _is_traced_alike(subject: SearchSubject) -> bool:
 
 
 def _describe_verdict(before: Figures, best: Trial) -> str:
-    """The reason that a decision is better left, with the step before and after."""
+    """The reason that a decision stays as it is, with the step before and after."""
     was, after, gain = best.before or before, best.after, compute_gain_of(before, best)
     assert after is not None
     steps = f"{was.step_words} -> {after.step_words}"
     if DOES_NOT_FIT in after.unknown and DOES_NOT_FIT not in was.unknown:
-        return f"leave it: with the best change that was tried it does not fit in memory ({steps})"
+        return f"with the best change that was tried it does not fit in memory ({steps})"
     if gain is None:
-        return "leave it: the step with the changes that were tried is unknown"
+        return "the step with the changes that were tried is unknown"
     if gain <= 0:
-        return f"leave it: the step takes no less with the best change that was tried, {steps}"
-    return (
-        f"leave it: what the best change gains is less than the model can resolve, or rests on unknown costs, {steps}"
-    )
+        return f"the step takes no less with the best change that was tried, {steps}"
+    return f"what the best change gains is less than the model can resolve, or rests on unknown costs, {steps}"
 
 
 def find_lost_decision(subject: SearchSubject, captured: Capture) -> Decision | None:
@@ -265,6 +264,11 @@ class _Cure:
     turned: tuple[tuple[Place, ValueSharding], ...] = ()
 
     @property
+    def turns(self) -> bool:
+        """Whether it turns constraints of the program."""
+        return self.change is not None and bool(self.change.constraints)
+
+    @property
     def parts(self) -> int:
         """The number of changes; a dimension left open counts as one, because it is less plain."""
         requests = 0 if self.change is None else self.change.parts
@@ -274,9 +278,21 @@ class _Cure:
         """The same with one more constraint."""
         return replace(self, places=(*self.places, (place, False)))
 
+    def put(self, place: Place) -> _Cure:
+        """The same with one more constraint, or with another one where a constraint of this cure is what lacks it."""
+        for at, (other, is_open) in enumerate(self.places):
+            if place.operation == _CONSTRAINT and place.source[:1] == other.source[:1] and place.shape == other.shape:
+                turned = replace(other, sharding=place.sharding, spec=place.spec)
+                return replace(self, places=(*self.places[:at], (turned, is_open), *self.places[at + 1 :]))
+        return self.add(place)
+
     def has(self, place: Place) -> bool:
-        """Returns whether a place is constrained."""
+        """Returns whether a place has that constraint, or another one to the same value."""
         return any(_is_one_place(place, other) for other, _ in self.places)
+
+
+_CONSTRAINT = "sharding_constraint"
+"""JAX's name of the operation that a written constraint makes."""
 
 
 def _is_one_place(place: Place, other: Place) -> bool:
@@ -323,6 +339,12 @@ class _CureSearch:
         self.problems: list[str] = []
         self.stopped = False
 
+    def describe_verdict(self, best: Trial) -> str:
+        """The verdict without a cure: to leave it is advice only if the axis was put where it lacks."""
+        was_turned = any(ranked.cure.places or ranked.cure.turned or ranked.cure.turns for ranked, _ in self.done)
+        label = "leave it" if was_turned and not self.problems else "no cure was found"
+        return f"{label}: {_describe_verdict(self._before, best)}"
+
     def run(self, decision: Decision) -> None:
         """Tries cures of a decision until one helps, and then of what is lost in the program with that cure.
 
@@ -335,11 +357,18 @@ class _CureSearch:
             if best is None or not best[2].helps:
                 ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, _Cure())
                 best = self._try_best(ranked) or best
-        self._go_on(best)
+        self._go_on(self._try_joined(decision, best))
 
     def add_lines(self, decision: Decision, change: Resharding | None) -> None:
         """Adds constraints to a changed program, of which a decision is, and of which the facts of `subject` are."""
         self._go_on(self._try_best(self._rank(decision, _Cure(change=change))))
+
+    def _try_joined(self, decision: Decision, best: _Done | None) -> _Done | None:
+        """The better of a cure and one that turns the same decision of other axes too."""
+        cures = [_Cure(places=((place, False),)) for place in self._join_axes(decision)]
+        ranked = sorted(self._make_all(cures, self._limit_ranking()), key=lambda each: each.time_us)
+        tried = self._try_best(ranked) if ranked else None
+        return tried if tried is not None and (best is None or _is_better(self._before, tried[2], best[2])) else best
 
     def _go_on(self, best: _Done | None) -> None:
         """Tries cures of what is lost in the best program, as long as they make it much better."""
@@ -365,7 +394,7 @@ class _CureSearch:
         """The cures of a decision, the most promising first; each place is constrained besides what is kept."""
         until = self._limit_ranking()
         found: list[_Ranked] = []
-        level = [kept.add(place) for place in decision.places if not kept.has(place)]
+        level = [kept.put(place) for place in decision.places if not kept.has(place)]
         if kept == _Cure():
             level += [_Cure(change=change) for change in self._turn_constraints(decision)]
             level = [*self._turn_types(decision), *level]
@@ -384,6 +413,22 @@ class _CureSearch:
                 opened = replace(best.cure, places=(*before, (last, True)))
                 found += self._make_all([opened], until)
         return sorted(found, key=lambda each: (each.time_us, len(each.cure.places)))
+
+    def _join_axes(self, decision: Decision) -> Iterator[Place]:
+        """The places of a decision with other axes too, if these lost the same dimension to the same one."""
+        lost = [each for each in self._subject.analysis.decisions if each.is_lost]
+        alike = {each.axis for each in lost if (each.winner, each.loser) == (decision.winner, decision.loser)}
+        if alike <= {decision.axis} or decision.axis not in alike or decision.winner is None:
+            return
+        mesh = self._subject.captured.mesh
+        order = [axis for axis in (() if mesh is None else mesh.axis_names) if axis in alike]
+        for place in decision.places:
+            others = [tuple(axis for axis in axes if whole_axis(axis) not in alike) for axes in place.sharding]
+            joined = tuple(
+                (*order, *rest) if decision.axis in axes else rest
+                for axes, rest in zip(place.sharding, others, strict=True)
+            )
+            yield replace(place, sharding=joined, spec=render_spec(joined) or "P()")
 
     def _make_all(self, cures: Iterable[_Cure], until: float) -> Iterator[_Ranked]:
         for cure in cures:
@@ -570,7 +615,7 @@ class _CureSearch:
             change=tuple(_describe_cure(cure, ranked.program)),
             after=after,
             helps=is_worthwhile(before, after),
-            frees_output=bool(opened),
+            frees_output=cure.change is not None and cure.change.frees_output,
             opened=opened[:_MOST_OPENED],
             moves=() if cure.change is None else tuple(leaf.name for leaf in cure.change.moved),
         )

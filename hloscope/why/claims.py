@@ -472,11 +472,12 @@ class Claims:
         """
         seen = set[object]()
         for op in self.graph.module.ops if loser is not None else ():
-            if op.kind in MOVE_KINDS or not op.source or not op.results or self.graph.in_manual(op):
+            is_own = op.kind not in MOVE_KINDS or is_written(op)
+            if not is_own or not op.source or not op.results or self.graph.in_manual(op):
                 continue
             value = self.graph.value(op.results[0])
             described = [self.describe(dimension) for dimension in self.dimensions.of(value.index)]
-            sharding = known_sharding(value)
+            sharding = op.asked or known_sharding(value)
             given = [described[number] for number in find_cut_dimensions(sharding, (axis,)) if number < len(described)]
             key = op.source[0], op.op_name, value.shape
             if loser in described and given in ([], [winner]) and key not in seen:

@@ -394,6 +394,8 @@ def _render_need(reason: Reason, moved: str) -> str:
     lost = render_lost_dimensions(reason)
     state = f"{moved} is sharded along {lost} over {cut}, but {consumer}"
     match reason.kind:
+        case ReasonKind.NEEDS_WHOLE_DIMENSION if reason.of_part:
+            return f"{consumer} works along {lost} of {moved}, which is sharded over {cut}, in several steps"
         case ReasonKind.NEEDS_WHOLE_DIMENSION:
             return f"{consumer} needs all of {lost} of {moved} on each device, but it is sharded over {cut}"
         case ReasonKind.INDEXED_IN_LOOP:

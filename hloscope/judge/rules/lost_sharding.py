@@ -39,7 +39,7 @@ class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING)
         """Yields a warning for each move that an operation's needs explain."""
         for collective in facts.moving(self.min_payload_bytes):
             reason = collective.reason
-            if reason is None or reason.kind not in _LOSING or collective.kind not in _MOVES:
+            if reason is None or reason.kind not in _LOSING or reason.of_part or collective.kind not in _MOVES:
                 continue
             operation = reason.consumer or reason.producer
             yield finding_at(

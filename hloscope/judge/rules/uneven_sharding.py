@@ -16,8 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 from itertools import chain
+from math import prod
+from typing import NamedTuple
 
 from hloscope.analysis.provenance import render_users_line
+from hloscope.base.results import group_by
 from hloscope.base.units import pluralize
 from hloscope.judge.rule import SHARE, BuiltinRule, Facts, finding_of
 from hloscope.model.capture import multiply_axis_sizes
@@ -34,21 +37,51 @@ class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARN
     min_padding: float = field(default=0.05, metadata=SHARE)
 
     def check(self, facts: Facts) -> Iterator[Finding]:
-        """Yields a warning for each unevenly sharded dimension of an array that explains a collective."""
+        """Yields a warning for each line with such arrays among those that explain collectives: the worst dimension."""
+        for source, found in group_by(self._find_uneven(facts), lambda each: each.source or each.name).items():
+            worst = max(found, key=lambda each: each.padded)
+            more = pluralize(len(found) - 1, "more dimension")
+            others = f" (and {more} of this line)" if found[1:] else ""
+            yield finding_of(
+                self,
+                f"dimension {worst.position} of {worst.name} has {pluralize(worst.size, 'element')} over {worst.parts} "
+                f"devices: {worst.each} on each, {100 * worst.padding:.0f}% of them padding{others}",
+                source=worst.source and source,
+                fix=_suggest_fix(worst.size, worst.parts),
+            )
+
+    def _find_uneven(self, facts: Facts) -> Iterator[_Uneven]:
         known = [(reason.moved, *reason.operands, reason.result) for _, reason in facts.explained]
         for tensor in dict.fromkeys(filter(None, chain.from_iterable(known))):
             for position, axes in enumerate(tensor.sharding or ()):
                 size, parts = tensor.shape[position], multiply_axis_sizes(axes, facts.axis_sizes)
                 each = -(-size // parts)
-                padding = 1 - size / (each * parts)
-                if padding >= self.min_padding:
-                    yield finding_of(
-                        self,
-                        f"dimension {position} of {tensor.name} has {pluralize(size, 'element')} over {parts} "
-                        f"devices: {each} on each, {100 * padding:.0f}% of them padding",
-                        source=render_users_line(tensor.source[:1]),
-                        fix=_suggest_fix(size, parts),
-                    )
+                source = render_users_line(tensor.source[:1])
+                found = _Uneven(source, tensor.name, position, size, parts, each, prod(tensor.shape))
+                if found.padding >= self.min_padding:
+                    yield found
+
+
+class _Uneven(NamedTuple):
+    """A dimension of `size` over `parts` devices, `each` on every one, of an array with some number of elements."""
+
+    source: str | None
+    name: str
+    position: int
+    size: int
+    parts: int
+    each: int
+    elements: int
+
+    @property
+    def padding(self) -> float:
+        """The share of padding, over all devices together."""
+        return 1 - self.size / (self.each * self.parts)
+
+    @property
+    def padded(self) -> float:
+        """The number of elements of padding."""
+        return self.elements / self.size * (self.each * self.parts - self.size) if self.size else 0.0
 
 
 def _suggest_fix(size: int, parts: int) -> str:
