@@ -469,9 +469,14 @@ def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone
         return Fit.YES
     if collective.axes is None:
         return Fit.MAYBE
-    all_there = all(any(axis_fits(pattern, axis) for axis in collective.axes) for pattern in patterns)
-    no_others = all(any(axis_fits(pattern, axis) for pattern in patterns) for axis in collective.axes)
+    fits = _is_axis if alone else axis_fits  # what is expected over an axis is not done by a part of it
+    all_there = all(any(fits(pattern, axis) for axis in collective.axes) for pattern in patterns)
+    no_others = all(any(fits(pattern, axis) for pattern in patterns) for axis in collective.axes)
     return Fit.YES if all_there and (no_others or not alone) else Fit.NO
+
+
+def _is_axis(pattern: str, axis: str) -> bool:
+    return fnmatchcase(axis, pattern)
 
 
 def axis_fits(pattern: str, axis: str) -> bool:

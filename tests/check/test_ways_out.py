@@ -297,7 +297,7 @@ PROGRAMS = {
     ),
     "a program on one device": Try("program for 1", hlo("num_partitions=8", "num_partitions=1"), errors=2),
     "a mesh of other sizes": Try("program for 8", config("{ X = 4, Y = 2 }", "{ X = 2, Y = 2 }")),
-    "a mesh with an axis of one device": Try("mesh differs", config("{ X = 4, Y = 2 }", "{ X = 1, Y = 8 }"), errors=2),
+    "a mesh with an axis of one device": Try("mesh differs", config("{ X = 4, Y = 2 }", "{ X = 1, Y = 8 }"), errors=4),
     "no mesh": Try("names mesh axes", config("mesh = { X = 4, Y = 2 }", ""), errors=5),
 }
 

@@ -162,3 +162,78 @@ def test_a_scheme_is_compiled_with_the_constraints_that_it_takes(program, tmp_pa
     plain = [compiled[replace(each.point, lines=())] for each in written]
     assert written
     assert min(a.figures.step_us / b.figures.step_us for a, b in zip(written, plain, strict=True)) < 0.5
+
+
+def test_a_line_of_several_lines_is_printed_as_it_is_written(program):
+    several = 'x = jnp.take(\n            weights["emb"],  # the table\n            tokens, axis=0)'
+    found = hloscope.analyze(program(several, "several"), stage="scheduled", try_s=200)
+    (decision,) = [each for each in found.decisions if each.is_lost]
+    code = decision.trials.helping[0].change[0].removeprefix("write ")
+    cured = hloscope.analyze(
+        program(code.replace("\n", "\n        "), "several_cured"), trials=False, stage="scheduled"
+    )
+    assert not any(each.is_lost for each in cured.decisions)
+    lines = str(found).splitlines()
+    begin = next(at for at, line in enumerate(lines) if line.strip().startswith("write: x = "))
+    shown = [line.removeprefix(" " * 5) for line in lines[begin : begin + 3]]
+    assert [shown[0].removeprefix("write: "), *shown[1:]] == code.splitlines()
+    fix = next(at for at, line in enumerate(lines) if "= fix: write x = " in line)
+    assert [line.strip() for line in lines[fix + 1 : fix + 3]] == [line.strip() for line in code.splitlines()[1:]]
+
+
+OTHERS = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P, reshard
+
+import hloscope
+
+TWO = {"mesh": {"data": 2, "fsdp": 2}, "slice": "v5e:2x2"}
+WEIGHTS = {"emb": "bf16[256,512@(data,fsdp)]", "layers": "bf16[2,512@(data,fsdp),512]"}
+
+
+@hloscope.target(**TWO, args=(WEIGHTS, "s32[64@(data,fsdp),256]"), donate=0)
+def of_two_axes(weights, tokens):
+    def loss(weights):
+        x = weights["emb"][tokens]
+        x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights["layers"])
+        return (x.astype(jnp.float32) ** 2).mean()
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+@hloscope.target(
+    mesh={"data": 2, "model": 2}, slice="v5e:2x2", axis_types="explicit",
+    args=("bf16[4096@data,1024]", "bf16[1024,1024@model]"),
+)
+def resharded(x, w):
+    x = reshard(x, P(None, None))
+    for _ in range(2):
+        x = reshard(jax.nn.relu(x @ w), P(None, None))
+    return x
+"""
+
+
+@pytest.fixture
+def other(folder, cached):
+    """The path of the other programs."""
+    file = folder / "others.py"
+    file.write_text(OTHERS)
+    return file
+
+
+def test_axes_that_are_lost_alike_are_turned_together(other):
+    found = hloscope.analyze(f"{other}:of_two_axes", stage="scheduled", try_s=200)
+    first = next(each for each in found.decisions if each.is_lost)
+    assert 'P(("data", "fsdp"), None, None))' in first.trials.helping[0].change[0]
+    steps = [trial.after.step_us for trial in first.trials.helping]
+    assert steps[0] == min(steps) < 0.6 * first.trials.before.step_us
+
+
+def test_a_reshard_of_explicit_axes_is_turned_and_what_it_changes_is_said(other):
+    found = hloscope.analyze(f"{other}:resharded", stage="scheduled", try_s=200)
+    trials = [each.trials for each in found.decisions if each.is_lost and each.trials is not None]
+    best = next(iter(trials[0].helping))
+    assert best.change[0] == 'write x = reshard(x, P("data", None))'
+    assert best.after.step_us < 0.8 * trials[0].before.step_us
+    assert best.conditions == ("where no output sharding is requested, result becomes P('data', None)",)
+    assert best.conditions[0] in " ".join(str(found).split())

@@ -14,15 +14,18 @@ Use instead: shard a different dimension there; or `shard_map` with an algorithm
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
+from hloscope.model.collectives import Collective
 from hloscope.model.finding import Finding, Severity
-from hloscope.model.reason import ReasonKind
+from hloscope.model.reason import Reason, ReasonKind
 from hloscope.model.vocabulary import Kind
 
 _MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
 """An all-reduce gathers too if devices add zeros for missing parts: XLA writes small gathers this way."""
 
+_MUCH_LARGER = 4
 _LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
 
 
@@ -39,7 +42,9 @@ class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING)
         """Yields a warning for each move that an operation's needs explain."""
         for collective in facts.moving(self.min_payload_bytes):
             reason = collective.reason
-            if reason is None or reason.kind not in _LOSING or reason.of_part or collective.kind not in _MOVES:
+            if reason is None or reason.kind not in _LOSING or collective.kind not in _MOVES:
+                continue
+            if reason.of_part and _is_small(collective, reason):
                 continue
             operation = reason.consumer or reason.producer
             yield finding_at(
@@ -49,6 +54,12 @@ class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING)
                 f"{operation.name if operation else 'an operation'}: {over_axes(collective)}",
                 fix="shard a different dimension there, or work on the shards under shard_map",
             )
+
+
+def _is_small(collective: Collective, reason: Reason) -> bool:
+    """Returns whether a step of an operation moves far less than the array that it works on."""
+    moved = sum(prod(shape.dimensions or ()) for shape in collective.result_shapes)
+    return reason.moved is not None and moved < prod(reason.moved.shape) / _MUCH_LARGER
 
 
 INVALID = (

@@ -14,10 +14,12 @@ Use instead: return an array of the same shape, dtype and sharding as the argume
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from hloscope.base.units import format_bytes
 from hloscope.judge.rule import BuiltinRule, Facts, finding_of
+from hloscope.model.analysis import ArrayFact
 from hloscope.model.finding import Finding, Severity
 
 
@@ -35,6 +37,16 @@ class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.
         for array in facts.analysis.arguments:
             known = array.bytes_per_device
             if array.donated and array.used and array.reused is False and (known is None or known >= self.min_bytes):
+                other = _find_moved(array, facts.analysis.outputs)
+                if other is not None:
+                    yield finding_of(
+                        self,
+                        f"{array.name} is donated with {array.sharding}, but {other.name}, of the same type, comes "
+                        f"back with {other.sharding}: if it replaces {array.name}, it is moved before the next step",
+                        cost="that move is no part of this step, and no memory is reused",
+                        fix=f"request {array.sharding} for {other.name}: its move is then priced in this step",
+                    )
+                    continue
                 yield finding_of(
                     self,
                     f"{array.name} is donated, but no output reuses its memory",
@@ -45,12 +57,40 @@ class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.
                 )
 
 
+def _find_moved(argument: ArrayFact, outputs: Sequence[ArrayFact]) -> ArrayFact | None:
+    """The output of an argument's type that comes back with another sharding: of several, the one of the same path."""
+    alike = [
+        each
+        for each in outputs
+        if (each.global_shape, each.dtype) == (argument.global_shape, argument.dtype)
+        and None not in (each.sharding, argument.sharding)
+        and each.sharding != argument.sharding
+    ]
+    of_path = [each for each in alike if _read_path(each)[-1:] and _is_end(_read_path(argument), _read_path(each))]
+    return alike[0] if len(alike) == 1 else of_path[0] if len(of_path) == 1 else None
+
+
+def _read_path(array: ArrayFact) -> list[str]:
+    return re.findall(r"\[[^\]]*\]|\.\w+", array.name)
+
+
+def _is_end(path: list[str], whole: list[str]) -> bool:
+    return bool(path) and whole[-len(path) :] == path
+
+
 INVALID = (
     {
         "program": """\
 @hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), donate=0)
 def donated_in_vain(state):
     return (state * 0.9).astype(jnp.bfloat16)
+"""
+    },
+    {
+        "program": """\
+@hloscope.target(mesh={"X": 8}, args=({"w": "f32[8192,1024]"}, {"w": "f32[8192@X,1024]"}), donate=0)
+def comes_back_otherwise(state, gradient):
+    return {"w": constrained(state["w"] - gradient["w"], P("X", None))}
 """
     },
 )
