@@ -701,10 +701,11 @@ class Claims:
             return None
         moved: list[tuple[float, ShardyValue]] = []
         for value, mapping in list(self.list_sides(op))[: len(op.operands)]:
-            has_it = any(factor in here for dimension in mapping for factor in dimension[:1])
-            if axis not in map(whole_axis, axes_in(known_sharding(value))) or self.graph.is_filled(value):
+            with_it = {number for number, dimension in enumerate(mapping) if here.intersection(dimension[:1])}
+            cut = find_cut_dimensions(known_sharding(value), (axis,))
+            if not cut or with_it.intersection(cut) or self.graph.is_filled(value):
                 continue
-            if not has_it:
+            if not with_it:
                 moved.append((1, value))
             elif is_spare or self.graph.is_of_argument(value):  # which is sharded otherwise
                 moved.append((1 / devices, value))
