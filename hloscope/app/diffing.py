@@ -272,7 +272,7 @@ def compare_sides(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocu
     names = label_programs((old.name, new.name), (old.analysis, new.analysis))
     sides = zip(names, (old, new), strict=True)
     not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
-    judged = judge_two(old.baseline, new.baseline, new.analysis, root=new.root, called=names[0])
+    judged = judge_two(old.baseline, new.baseline, new.analysis, was=old.analysis, root=new.root, called=names[0])
     found = DiffDocument(
         old=names[0],
         new=names[1],

@@ -312,7 +312,7 @@ def _make_step_time(
     step_us = sums.total_us
     first_step_us = step_us - sums.waited_us[WaitCause.LIMIT] + sums.prefetched_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
-    return StepTime(
+    found = StepTime(
         step_us=step_us,
         compute_us=sums.compute_us,
         exposed_us=sums.exposed_us,
@@ -331,6 +331,8 @@ def _make_step_time(
         unknown_operations=_list_unknown_operations(sums),
         unpriced_kernels=tuple(sorted(sums.kernels)),
     )
+    # Whatever else unknown operations do, they take the time of their bytes.
+    return replace(found, bound=found.bound + Bound.AT_LEAST) if found.rests_on_unknown else found
 
 
 def _spread(measured: Measured) -> Spread | None:

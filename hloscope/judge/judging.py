@@ -129,7 +129,13 @@ def judge(
 
 
 def judge_two(
-    before: Baseline, after: Baseline, found: Analysis | None = None, *, root: Path | None = None, called: str
+    before: Baseline,
+    after: Baseline,
+    found: Analysis | None = None,
+    *,
+    was: Analysis | None = None,
+    root: Path | None = None,
+    called: str,
 ) -> Judged:
     """Compares two programs as a program and its baseline are compared; figures that one of them lacks are notes.
 
@@ -137,13 +143,27 @@ def judge_two(
         before: The program before.
         after: The program after.
         found: All that is known of it; None where only its baseline is.
+        was: The same of the program before.
         root: As it was for `after`.
         called: What the program before is called.
     """
     now = _Now() if found is None else _Now.of(found, root)
-    judged = _Judge(before, after, now, USUAL, called=called).compare().judged
+    as_written = _multiply_as_written(was, found)
+    judged = _Judge(before, after, now, USUAL, called=called, as_written=as_written).compare().judged
     open_figures = (message for _, message in find_left_open(before, after, called=called))
     return replace(judged, notes=(*judged.notes, *open_figures))
+
+
+def _multiply_as_written(*programs: Analysis | None) -> bool:
+    """Returns whether programs as written surely multiply as much, and no device repeats any of that."""
+    works = [None if each is None else each.repeated for each in programs]
+    traced = {
+        None
+        if work is None or work.ratio is None or work.ratio > 1 or work.bound is not Bound.EXACT
+        else work.traced_flops
+        for work in works
+    }
+    return len(traced) == 1 and None not in traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +322,9 @@ class _Judge:
         *,
         called: str | None = None,
         of_target: bool = False,
+        as_written: bool = False,
     ) -> None:
+        self._as_written = as_written
         self._before, self._after, self._now, self._tolerance = before, after, now, tolerance
         self._called, self._is_accepted = called or "the baseline", called is None
         self._of_target = of_target
@@ -336,7 +358,7 @@ class _Judge:
             causes=tuple(make_document(Cause, change) for change in changes),
             figures=figures,
             versions=describe_versions(self._before, self._after),
-            notes=tuple(self._find_notes(matched)),
+            notes=tuple(self._find_notes(matched, figures)),
             caveats=tuple(find_caveats(*self._multiplying, self._tolerance)),
         )
         return BaselineComparison(judged=judged, changes=tuple(changes), before=self._before, after=self._after)
@@ -351,8 +373,15 @@ class _Judge:
         old, new = ([row for row in side.rows if id(row) not in touched] for side in (self._before, self._after))
         yield from find_retyped(old, new)
 
-    def _find_notes(self, matched: Iterable[tuple[Change[Collective], Rows]]) -> Iterator[str]:
+    def _find_notes(
+        self, matched: Iterable[tuple[Change[Collective], Rows]], figures: Sequence[Figure]
+    ) -> Iterator[str]:
         """Facts that are no changes but worth knowing."""
+        if self._is_only_counted_otherwise(figures):
+            yield (
+                "other FLOPs are counted than before, although both programs as written multiply as much and no device "
+                "repeats any: what the compiler merges, or makes other operations than matmuls of, is not counted"
+            )
         for change, pair in matched:
             if change.kind is ChangeKind.EQUIVALENT and not is_retyped(pair):
                 yield describe_respelled(pair)
@@ -476,7 +505,7 @@ class _Judge:
     def _find_multiplied(self, figures: Sequence[Figure]) -> Iterator[RowChange]:
         """Lines that multiply more than before, where that is more than a little of all, or an unknown amount."""
         whole = find_figure(figures, MULTIPLIED)
-        if whole is None or whole.before is None or whole.after is None:
+        if whole is None or whole.before is None or whole.after is None or self._is_only_counted_otherwise(figures):
             return
         sign = 1 if whole.after > whole.before else -1
         if abs(whole.after - whole.before) > self._tolerance.step * whole.before:
@@ -493,11 +522,17 @@ class _Judge:
             first, *others = functions
             is_decided = judgement is not Judgement.DIFFERENT
             message = describe_multiplied(first, whole, others=len(others), is_decided=is_decided)
-            changed = {_find_function(pair.both[0]) for pair in functions}
-            own = [
-                pair for pair in _group_matmuls(self._before, self._after) if _find_function(pair.both[0]) in changed
-            ]
+            changed = _find_functions(functions)
+            own = [pair for pair in _group_matmuls(self._before, self._after) if _find_functions([pair]) & changed]
             yield self._make_change("matmuls", judgement, message, join_pairs(own), at=_sort_most_grown(first))
+
+    def _is_only_counted_otherwise(self, figures: Sequence[Figure]) -> bool:
+        """Returns whether another amount is counted of what is as much as written; more only if no step is longer."""
+        whole, step = find_figure(figures, MULTIPLIED), find_figure(figures, STEP)
+        more = 0 if whole is None else (whole.after or 0) - (whole.before or 0)
+        if more <= 0 or not self._as_written:
+            return more < 0 and self._as_written
+        return step is not None and step.is_decided and (step.after or 0) <= (step.before or 0)
 
     def _judge_multiplied(self, sign: int) -> Judgement:
         """The judgement on more or fewer FLOPs, left open by branches that may not run, or by unknown ones.
@@ -576,14 +611,23 @@ class _Judge:
 
 
 def _group_matmuls(*sides: Baseline) -> Iterator[Pair[MatmulRow]]:
-    """The matrix multiplications of each function, before and after."""
-    before, after = (group_by(side.matmuls or (), _find_function) for side in sides)
+    """The matrix multiplications of each function, before and after.
+
+    A function of a file that only one side has may be in another file there: it is told by its name alone.
+    """
+    in_files = [{row.place.file for row in side.matmuls or ()} for side in sides]
+    kept = set.intersection(*in_files)
+
+    def find_function(row: MatmulRow) -> tuple[str | None, str | None]:
+        return row.place.file if row.place.file in kept else None, row.place.function
+
+    before, after = (group_by(side.matmuls or (), find_function) for side in sides)
     for function in dict.fromkeys((*before, *after)):
         yield Pair(tuple(before.get(function, ())), tuple(after.get(function, ())))
 
 
-def _find_function(row: MatmulRow) -> tuple[str | None, str | None]:
-    return row.place.file, row.place.function
+def _find_functions(pairs: Iterable[Pair[MatmulRow]]) -> set[tuple[str | None, str | None]]:
+    return {(row.place.file, row.place.function) for pair in pairs for row in pair.both}
 
 
 def _count_more_flops(pair: Pair[MatmulRow]) -> int:
@@ -596,8 +640,10 @@ def _count_more_unknown(pair: Pair[MatmulRow]) -> int:
 
 def _sort_most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:
     """The lines after, the one that multiplies most beyond what it did first."""
-    before = group_by(pair.before, lambda row: row.place)
-    return sorted(pair.after, key=lambda row: (row.flops or 0) - sum_flops(before.get(row.place, ())), reverse=True)
+    before = group_by(pair.before, lambda row: row.place.text)
+    return sorted(
+        pair.after, key=lambda row: (row.flops or 0) - sum_flops(before.get(row.place.text, ())), reverse=True
+    )
 
 
 def _join_by_line(changes: Sequence[RowChange], others: Iterable[RowChange]) -> list[RowChange]:

@@ -213,8 +213,9 @@ def _find_by_channel(
 
 
 def count_by_size(finals: Iterable[Collective]) -> Counter[object]:
-    """Number of collectives by kind, axes and size."""
-    return Counter(map(_size_key, finals))
+    """Number of collectives by kind, axes and size, and of the permutes between slices by their pairs as well."""
+    known = list(finals)
+    return Counter((*map(_size_key, known), *(_pairs_key(each) for each in known if _is_between_slices(each))))
 
 
 def link_by_size(final: Collective, sizes: Counter[object], earlier: SpmdModule) -> Collective | None:
@@ -222,7 +223,8 @@ def link_by_size(final: Collective, sizes: Counter[object], earlier: SpmdModule)
 
     None unless the partitioner inserted exactly as many of these as there are in the final module, and there is only
     one or all are the user's; several in different places get no place. Over DCN, libtpu drops all metadata and
-    rearranges the dimensions, but keeps the number of elements.
+    rearranges the dimensions, but keeps the number of elements. A permute that crosses slices for some of its pairs
+    only is split: what crosses them then has a part of the pairs of the partitioner's.
 
     Args:
         final: A collective of the final module.
@@ -231,8 +233,11 @@ def link_by_size(final: Collective, sizes: Counter[object], earlier: SpmdModule)
     """
     if final.axes is None or (final.op_name is not None and final.source_of is None):
         return None
-    alike = list(earlier.having(("size", _size_key(final))))
-    if not alike or len(alike) != sizes[_size_key(final)]:
+    alike, count = list(earlier.having(("size", _size_key(final)))), sizes[_size_key(final)]
+    if len(alike) != count and _is_between_slices(final):
+        alike = [whole for whole in alike if {*final.groups} < {*whole.groups}]
+        count = sizes[_pairs_key(final)]
+    if not alike or len(alike) != count:
         return None
     if len(alike) > 1 and not all(is_authored(candidate) for candidate in alike):
         return None
@@ -254,6 +259,14 @@ def are_of_one_size(collective: Collective, other: Collective) -> bool:
     types, others = _list_element_types(collective), _list_element_types(other)
     is_close = len(types) == len(others) and all(map(is_float, (*types, *others)))
     return _count_array_elements(collective) == _count_array_elements(other) and (types == others or is_close)
+
+
+def _is_between_slices(collective: Collective) -> bool:
+    return collective.kind is Kind.COLLECTIVE_PERMUTE and collective.link is Link.DCN and bool(collective.groups)
+
+
+def _pairs_key(permute: Collective) -> object:
+    return _size_key(permute), frozenset(permute.groups)
 
 
 def _size_key(collective: Collective) -> object:

@@ -93,6 +93,20 @@ def test_unknown_operations_are_listed_with_their_bytes():
     assert found.time.step_us == pytest.approx(10.0 + sort.time_us + kernel.time_us)
 
 
+@pytest.mark.parametrize(("cycles", "bound"), [(150_000, Bound.AT_LEAST), (15_000_000, Bound.EXACT)])
+def test_a_step_takes_at_least_what_a_notable_share_of_it_takes_by_its_bytes_alone(cycles, bound):
+    time = priced(
+        module_text(f"""
+      {ARGUMENT}
+      %s = {BLOCK} sort(%a), dimensions={{0}}, to_apply=%sum
+      ROOT {fusion("f", "s", cycles)}
+    """)
+    ).time
+    (sort,) = time.unknown_operations
+    assert (sort.time_us >= 0.01 * time.step_us) == (bound is Bound.AT_LEAST)
+    assert (time.bound, time.has_range) == (bound, bound is Bound.EXACT)
+
+
 def test_a_kernel_that_says_what_it_costs_is_not_unknown():
     config = '{"custom_call_config":{"cost_estimate":{"flops":"197000000000","bytes_accessed":"1000"}}}'
     found = priced(

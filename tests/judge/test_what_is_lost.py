@@ -13,9 +13,10 @@ from hloscope.judge.baseline_files import format_baselines, parse_baselines
 from hloscope.judge.baselines import make_baseline
 from hloscope.judge.changes import Judgement
 from hloscope.judge.checks import make_findings
-from hloscope.judge.judging import judge
+from hloscope.judge.judging import judge, judge_two
 from hloscope.model import Matmuls, SourceFrame, StepTime, make_shapes
-from hloscope.model.vocabulary import Kind, Origin
+from hloscope.model.analysis import RepeatedWork
+from hloscope.model.vocabulary import Bound, Kind, Origin
 
 SUM = 'out = jax.lax.psum(y, "Y")'
 OTHER = 'loss = jax.lax.psum(loss, "Y")'
@@ -210,3 +211,54 @@ def test_what_was_not_named_is_not_accepted_with_a_step(written):
     }
     assert {*less.add_faster_step(["all-gather@X"])} == {"all-gather@X", "step"}
     assert [*less.add_faster_step([])] == []
+
+
+def multiplying(flops, step_us, *, ratio=1.0, traced=1e12, file="/w/model.py", function="layer"):
+    """A program whose devices multiply so much, which is so many times what it multiplies as written."""
+    source = (SourceFrame(file=file, line=3, function=function),)
+    work = RepeatedWork(
+        ratio=ratio, bound=Bound.EXACT, padding=1.0, recomputed=0.0, traced_flops=traced, compiled_flops=ratio * traced
+    )
+    time = StepTime(step_us=step_us, compute_us=step_us, exposed_us=0.0, hidden_us=0.0)
+    matmuls = (Matmuls(dtype="bf16", executions=1, flops=flops, source=source),)
+    return program(REDUCE, matmuls=matmuls, repeated=work, time=time, **TRACED)
+
+
+def judged_two(was, now):
+    return judge_two(make_baseline(was), make_baseline(now), now, was=was, called="before")
+
+
+def test_a_function_in_a_copy_of_its_file_is_the_same_function():
+    was, now = multiplying(10**9, 100.0, traced=5e11), multiplying(2 * 10**9, 100.0, file="/w/model2.py")
+    (cause,) = judged_two(was, now).causes
+    assert cause.message.startswith("the matmuls in layer do more: 1 GFLOPs -> 2 GFLOPs")
+
+
+def test_functions_of_one_name_in_two_files_are_two():
+    one, other = (multiplying(10**9, 100.0, file=f"/w/{name}.py") for name in ("one", "other"))
+    both = replace(one, matmuls=(*one.matmuls, *other.matmuls))
+    grown = replace(both, matmuls=(*one.matmuls, replace(other.matmuls[0], flops=2 * 10**9)))
+    (cause,) = judge(make_baseline(both), grown).judged.causes
+    assert "1 GFLOPs -> 2 GFLOPs; 2 GFLOPs -> 3 GFLOPs in total" in cause.message
+
+
+@pytest.mark.parametrize(
+    ("now", "judgement"),
+    [
+        (multiplying(10**9, 90.0), None),  # a product was no matmul before
+        (multiplying(10**9, 100.2), "worse"),  # nothing shows that it was done otherwise
+        (multiplying(10**9, 90.0, ratio=1.1), "worse"),
+        (multiplying(10**9, 90.0, traced=1.2e12), "worse"),
+    ],
+)
+def test_what_only_became_a_matmul_is_not_more_work(says, now, judgement):
+    was = multiplying(8 * 10**8, 100.0, ratio=0.8)
+    judged = judged_two(was, now)
+    found = [cause.judgement for cause in judged.causes if cause.key == "matmuls"]
+    assert found == ([] if judgement is None else [judgement])
+    assert bool(judged.notes) == (judgement is None)
+    if judgement is None:
+        says(*judged.notes)
+        assert "matmuls" not in [cause.key for cause in judged_two(now, was).causes]
+    (cause,) = [cause for cause in judge(make_baseline(was), now).judged.causes if cause.key == "matmuls"]
+    assert cause.judgement == "worse"  # a baseline does not say what the program multiplies as written

@@ -136,6 +136,14 @@ def test_an_axis_over_which_sums_are_larger_than_their_operands_is_lost():
     assert lost_of(analyze(scores, "f32[16,2048@model]", "f32[16,2048@model]", mesh={"model": 8})) == []
 
 
+def test_a_letter_has_the_size_of_the_arrays_that_have_it():
+    def experts(x, w):
+        return jnp.einsum("gtd,edf->egtf", jnp.sin(x).reshape(8, 64, 32), w)
+
+    (decision,) = analyze(experts, "f32[512@ep,32]", "f32[8@ep,32,512]", mesh={"ep": 8}).decisions
+    assert [(each.name, each.size) for each in (decision.winner, decision.loser)] == [("E", 8), ("G", 8)]
+
+
 def test_a_dimension_that_an_operation_needs_whole_where_another_one_could_be_sharded():
     def sum_all(x, w):
         return jax.lax.scan(lambda total, each: (total + each @ w, None), jnp.zeros((64, 512)), x)[0]

@@ -37,6 +37,13 @@ def test_what_the_user_wrote_is_told_as_that_with_its_line(says, explained, targ
     says(one.why.partition(f"{line_of(text)}")[0])
 
 
+def test_the_part_of_a_permute_that_crosses_slices_is_of_the_same_line_as_the_rest(explained):
+    parts = explained("two_slices.py:ring").collectives
+    assert {one.link for one in parts} == {Link.ICI, Link.DCN}
+    line = line_of('jax.lax.ppermute(y, "stage"')
+    assert {(one.origin, one.source[0].line) for one in parts} == {(Origin.AUTHORED, line)}
+
+
 def test_what_the_partitioner_adds_beside_it_is_still_the_partitioners(explained):
     (one,) = [one for one in explained("two_slices.py:one_of_each").collectives if one.axes == ("X",)]
     assert (one.origin, one.reason.kind) == (Origin.INSERTED, ReasonKind.PARTIAL_SUM)
@@ -59,3 +66,15 @@ def test_sizes_that_do_not_come_out_even_link_nothing(explained):
     assert link_by_size(nameless, twice, earlier) is None
     assert link_by_size(replace(nameless, axes=None), alone, earlier) is None
     assert link_by_size(replace(nameless, op_name="jit(f)/add"), alone, earlier) is None
+
+
+def test_parts_of_a_permute_are_its_by_their_pairs(explained):
+    (across,) = [one for one in explained("two_slices.py:ring").collectives if one.link is Link.DCN]
+    whole = replace(across, groups=(*across.groups, (0, 1)))
+    part = replace(across, op_name=None, source=())
+    inside = replace(part, link=Link.ICI, groups=((0, 1),))
+    earlier = SpmdModule(module=None, collectives=((whole, None),), identities={})
+    assert link_by_size(part, count_by_size([part, inside]), earlier) is whole
+    assert link_by_size(part, count_by_size([part, part, inside]), earlier) is None
+    other = replace(part, groups=((0, 2),))
+    assert link_by_size(other, count_by_size([other, inside]), earlier) is None

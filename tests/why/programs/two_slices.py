@@ -41,6 +41,20 @@ def ppermute(x):
     return jax.shard_map(part, in_specs=P("replica", "X"), out_specs=P("replica", "X"))(x)
 
 
+@across(mesh={"stage": 16}, dcn={"stage": 2}, args=("f32[1024@stage,2048]",), out="P('stage', None)")
+def ring(x):
+    """A permute of which two pairs cross slices, used in a loop, after which neither part of it has metadata."""
+
+    def part(x):
+        def tick(_, y):
+            passed = jax.lax.ppermute(y, "stage", [(stage, (stage + 1) % 16) for stage in range(16)])
+            return jnp.where(jax.lax.axis_index("stage") == 0, x, passed)
+
+        return jax.lax.fori_loop(0, 16, tick, x)
+
+    return jax.shard_map(part, in_specs=P("stage"), out_specs=P("stage"))(x)
+
+
 @across(out="P('replica', 'X')")
 def psum_scatter(x):
     def part(x):
