@@ -291,6 +291,16 @@ class _Cure:
         return any(_is_one_place(place, other) for other, _ in self.places)
 
 
+def _step_out(cure: _Cure) -> _Cure | None:
+    """The same with the last constraint at the call around its place, such as that of `jax.vmap`; None without one."""
+    for place, is_open in cure.places[-1:]:
+        frame = find_users_frame(place.source)
+        around = () if frame is None else place.source[place.source.index(frame) + 1 :]
+        if find_users_frame(around) is not None:
+            return replace(cure, places=(*cure.places[:-1], (replace(place, source=around), is_open)))
+    return None
+
+
 _CONSTRAINT = "sharding_constraint"
 """JAX's name of the operation that a written constraint makes."""
 
@@ -432,14 +442,19 @@ class _CureSearch:
 
     def _make_all(self, cures: Iterable[_Cure], until: float) -> Iterator[_Ranked]:
         for cure in cures:
-            if until <= monotonic():
-                return
-            try:
-                yield self._make(cure, until)
-            except TimeLimitError:
-                return
-            except HloscopeError as error:
-                self.problems.append(": ".join(filter(None, (error.what, error.why))))
+            tried: _Cure | None = cure
+            while tried is not None:
+                if until <= monotonic():
+                    return
+                try:
+                    yield self._make(tried, until)
+                except TimeLimitError:
+                    return
+                except HloscopeError as error:
+                    self.problems.append(": ".join(filter(None, (error.what, error.why))))
+                    tried = _step_out(tried)
+                else:
+                    break
 
     def _make(self, cure: _Cure, until: float) -> _Ranked:
         """The program with a cure, as Shardy propagates it.
@@ -457,6 +472,8 @@ class _CureSearch:
         program = lower_with_constraints(
             subject.function, subject.lowered, constraints, cure.change, store=subject.store
         )
+        if any(place.shape not in line.shapes for (place, _), line in zip(cure.places, program.lines, strict=False)):
+            raise HloscopeError(f"the line at {where} makes another array")
         module, _ = client.ask_propagation(program.lowered.bytecode, "jax", [], timeout_s=max(until - monotonic(), 1.0))
         if module is None:
             raise HloscopeError("Shardy refuses the program with the constraint")

@@ -239,3 +239,15 @@ def test_a_reshard_of_explicit_axes_is_turned_and_what_it_changes_is_said(other)
     assert best.after.step_us < 0.8 * trials[0].before.step_us
     assert best.conditions == ("where no output sharding is requested, result becomes P('data', None)",)
     assert best.conditions[0] in " ".join(str(found).split())
+
+
+def test_a_function_under_vmap_is_constrained_at_the_call_of_vmap(program):
+    found = hloscope.analyze(
+        program('x = jax.vmap(lambda row, t: row[t], (None, 0))(weights["emb"], tokens)', "vmapped"),
+        stage="scheduled",
+        try_s=200,
+    )
+    (decision,) = [each for each in found.decisions if each.is_lost]
+    best = decision.trials.helping[0]
+    assert '(weights["emb"], tokens), P("data", None, None))' in best.change[0]
+    assert best.after.step_us < 0.5 * decision.trials.before.step_us
