@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -62,6 +66,39 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
     os.environ["XLA_FLAGS"] = read_compile_flags()
     _check_xla_flags()
+
+
+def import_jax() -> None:
+    """Imports JAX, and raises Ctrl-C only afterwards: in the middle of its native libraries it ends the process.
+
+    Raises:
+        HloscopeError: JAX rejects a variable of the environment.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile.
+    """
+    with _hold_interrupts():
+        try:
+            import_module("jax")
+        except ValueError as error:
+            raise HloscopeError(
+                "JAX rejects the environment", why=str(error), fix="fix or unset the variable of JAX that it names"
+            ) from error
+
+
+@contextmanager
+def _hold_interrupts() -> Iterator[None]:
+    """Raises Ctrl-C at the end of the block instead of within it, where Python would raise it: in the main thread."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    held: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if held:
+            raise KeyboardInterrupt
 
 
 def find_largest_device_count() -> int:
