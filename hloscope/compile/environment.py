@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from math import prod
@@ -18,6 +15,7 @@ from hloscope.base.errors import HloscopeError, MeshError, Option, TargetError, 
 from hloscope.base.units import pluralize
 from hloscope.compile.cache import read_compile_flags
 from hloscope.compile.client import QUIET_LIBTPU
+from hloscope.compile.pool import hold_interrupts
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.slices import Slice, find_fitting_slice, find_smallest_slice
 
@@ -75,30 +73,13 @@ def import_jax() -> None:
         HloscopeError: JAX rejects a variable of the environment.
         KeyboardInterrupt: Ctrl-C was pressed meanwhile.
     """
-    with _hold_interrupts():
+    with hold_interrupts():
         try:
             import_module("jax")
         except ValueError as error:
             raise HloscopeError(
                 "JAX rejects the environment", why=str(error), fix="fix or unset the variable of JAX that it names"
             ) from error
-
-
-@contextmanager
-def _hold_interrupts() -> Iterator[None]:
-    """Raises Ctrl-C at the end of the block instead of within it, where Python would raise it: in the main thread."""
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    held: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if held:
-            raise KeyboardInterrupt
 
 
 def find_largest_device_count() -> int:
