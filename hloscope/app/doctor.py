@@ -13,7 +13,7 @@ from hloscope.base.errors import HloscopeError, Option, join, on_one_line, say
 from hloscope.base.store import ADDRESS, RemoteStore, Store, hide_password, open_default_store
 from hloscope.base.units import format_bytes, format_capacity, pluralize
 from hloscope.compile import client, jax_support, slots, step
-from hloscope.compile.environment import find_attached_platform
+from hloscope.compile.environment import find_attached_platform, import_jax
 from hloscope.compile.stages import find_stage_check
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.tpu.chips import DEFAULT_CHIP
@@ -54,6 +54,10 @@ def _report_no_jax() -> Checkup:
 
 
 def _check_jax() -> tuple[Checkup, ...]:
+    try:
+        import_jax()
+    except HloscopeError as error:
+        return (Checkup(name="compiling functions", found=f"{error.what}: {error.why}", works=False, fix=error.fix),)
     found = []
     for purpose, parts in jax_support.PRIVATE_PARTS.items():
         missing = jax_support.find_missing_parts(purpose)

@@ -558,8 +558,8 @@ def _take_outcome(future: Future[Outcome], job: Job) -> Outcome:
 
 @cache
 def _prepare(root: Path, attached: bool, checkout: Checkout | None, search_path: tuple[str, ...]) -> None:
-    """Prepares a process for jobs of a `_Kind` before JAX is imported."""
-    from hloscope.compile.environment import DEFAULT_DEVICES, prepare_environment
+    """Prepares a process for jobs of a `_Kind`, and imports JAX."""
+    from hloscope.compile.environment import DEFAULT_DEVICES, import_jax, prepare_environment
 
     os.chdir(root)
     sys.path[:] = search_path
@@ -567,6 +567,7 @@ def _prepare(root: Path, attached: bool, checkout: Checkout | None, search_path:
         sys.path[:] = [str(checkout.here(Path(entry or ".").resolve()) or entry) for entry in sys.path]
     sys.path.insert(0, str(root))
     prepare_environment(DEFAULT_DEVICES, attached=attached)
+    import_jax()
 
 
 _modules_with_settings: list[str] = []

@@ -277,8 +277,8 @@ def _record_in_child(request: RecordingRequest) -> Recording:
 
 
 def _answer(request: RecordingRequest) -> Recording | HloscopeError:
-    """Carries out a request in this process, before JAX starts; returns the recording or the error."""
-    from hloscope.compile.environment import prepare_environment, require_jax
+    """Carries out a request in this process, which has not imported JAX yet; returns the recording or the error."""
+    from hloscope.compile.environment import import_jax, prepare_environment, require_jax
 
     facts = request.facts
     try:
@@ -293,6 +293,7 @@ def _answer(request: RecordingRequest) -> Recording | HloscopeError:
             rule_options=facts.rule_options,
         )
         prepare_environment(chosen.device_count, attached=False)
+        import_jax()
         return record_script(replace(request, facts=replace(facts, allow=(), rule_options={}), judging=judging))
     except HloscopeError as error:
         return error

@@ -48,6 +48,7 @@ def front_door(call: Callable[P, T]) -> Callable[P, T]:
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
             __tracebackhide__ = True
             try:
+                check_variables()
                 return speak_python(await call(*args, **kwargs))
             except HloscopeError as error:
                 failed = speak_python(error)
@@ -62,6 +63,7 @@ def front_door(call: Callable[P, T]) -> Callable[P, T]:
         __tracebackhide__ = True
         try:
             check_call(call, args, kwargs)
+            check_variables()
             return speak_python(call(*args, **kwargs))
         except (HloscopeError, KeyboardInterrupt) as error:
             failed = speak_python(error)
@@ -417,3 +419,60 @@ def counts(name: str, value: object, *, least: int, what: str, example: str) -> 
             )
         found[str(key)] = size
     return found
+
+
+# ---- environment variables of hloscope's own, checked before any work; those of the cache are in `store`
+
+_WORDS = {"HLOSCOPE_CACHE": ("0", "1"), "HLOSCOPE_TRACEBACK": (FULL,)}
+
+
+def check_variables() -> None:
+    """Checks the variables that are read late, or only compared.
+
+    Raises:
+        NotationError: One is set to something that it does not take.
+    """
+    for name, known in _WORDS.items():
+        text = os.environ.get(name, "")
+        if text and text not in known:
+            raise NotationError(
+                f"{name}={text!r} is not {' or '.join(known)}", fix=f"write {name}={known[0]}, or unset it"
+            )
+    read_time_limit()
+    read_worker_count()
+
+
+def read_time_limit() -> float | None:
+    """The seconds of `HLOSCOPE_TIMEOUT`; None if it is not set.
+
+    Raises:
+        NotationError: It is not a number of seconds.
+    """
+    text = os.environ.get("HLOSCOPE_TIMEOUT", "").strip()
+    if not text:
+        return None
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not limit >= 0:
+        raise NotationError(
+            f"HLOSCOPE_TIMEOUT={text} is not a number of seconds", fix="write 600 for ten minutes; 0 means no limit"
+        )
+    return limit
+
+
+def read_worker_count() -> int | None:
+    """The number of `HLOSCOPE_MAX_WORKERS`; None if it is not set.
+
+    Raises:
+        NotationError: It is not a whole number above 0.
+    """
+    text = os.environ.get("HLOSCOPE_MAX_WORKERS", "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) == 0:
+        raise NotationError(
+            f"HLOSCOPE_MAX_WORKERS={text!r} is not a number of workers", fix="write 1 or more, or unset it"
+        )
+    return int(text)

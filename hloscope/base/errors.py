@@ -556,6 +556,10 @@ def _error_again(kind: type[HloscopeError], args: tuple[Any, ...], state: dict[s
     return error
 
 
+class ImmediateExit(SystemExit):
+    """In place of `os._exit` of the user's code, which would end the process without a word."""
+
+
 def find_exception_words(error: BaseException) -> str:
     """The message of an exception; empty if its own class cannot produce one."""
     try:
@@ -568,7 +572,7 @@ def describe_exception(error: BaseException) -> str:
     """An exception's own words, after its type if the words alone would not be clear."""
     text, name = find_exception_words(error), type(error).__name__
     if isinstance(error, SystemExit):
-        return f"it called sys.exit({error.code!r})"
+        return f"it called {'os._exit' if isinstance(error, ImmediateExit) else 'sys.exit'}({error.code!r})"
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{name}: {error.msg} ({error.filename}:{error.lineno})"
     return f"{name}: {text}" if text else name

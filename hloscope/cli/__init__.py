@@ -47,6 +47,15 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(module, cmd_name.replace("-", "_") if cmd_name in _HOMES else "command")
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        from hloscope.base.errors import EXIT_INTERRUPTED
+
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # before or after the command's own frame
+            click.echo("interrupted", err=True)
+            raise SystemExit(EXIT_INTERRUPTED) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
+from hloscope.base.calls import check_variables
 from hloscope.base.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
 from hloscope.base.outputs import OutputFiles, check_is_not_an_input, check_output, write_files, write_text
 from hloscope.base.progress import StageDisplay
@@ -111,6 +112,7 @@ def run_guarded(run: Callable[[], T], *, debug: bool) -> T:
     """Runs a command's work; a problem with the input becomes one message and exit code 2."""
     try:
         with _repeat_lost_interrupts():
+            check_variables()
             return run()
     except HloscopeError as error:  # one of a Python function that the user's code calls has no heading
         _fail(f"{'' if error.heading else HloscopeError.heading}{error}", debug)

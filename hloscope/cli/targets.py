@@ -174,7 +174,7 @@ def make_judging(options: Options) -> RuleSelection:
 
 
 def prepare_facts(options: Options) -> TargetFacts:
-    """The options as facts about a target, after all preparations for the import of JAX.
+    """The options as facts about a target, after the import of JAX with all preparations for it.
 
     Raises:
         HloscopeError: The input is invalid, or JAX is not installed.
@@ -185,13 +185,19 @@ def prepare_facts(options: Options) -> TargetFacts:
 
 
 def prepare_jax(facts: TargetFacts) -> None:
-    """Prepares the environment for the devices that a function needs, before JAX starts.
+    """Prepares the environment for the devices that a function needs, and imports JAX.
 
     Raises:
         HloscopeError: The input is invalid, or JAX is not installed.
     """
     from hloscope.app.config import load_project_plugins
-    from hloscope.compile.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
+    from hloscope.compile.environment import (
+        DEFAULT_DEVICES,
+        check_mesh_size,
+        import_jax,
+        prepare_environment,
+        require_jax,
+    )
     from hloscope.tpu.slices import find_smallest_slice, override_chip, parse_slice
 
     require_jax()
@@ -206,6 +212,7 @@ def prepare_jax(facts: TargetFacts) -> None:
         asked = chosen.device_count
     override_chip(chosen or find_smallest_slice(1), facts.chip_overrides or ())
     prepare_environment(asked or DEFAULT_DEVICES, attached=attached)
+    import_jax()
 
 
 def parse_facts(options: Mapping[str, Any]) -> TargetFacts:

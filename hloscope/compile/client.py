@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ from contextvars import ContextVar
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
+from hloscope.base.calls import read_time_limit
 from hloscope.base.errors import CompileError, CompilerDiedError, NotationError, Option, TimeLimitError, say
 from hloscope.base.store import Store
 from hloscope.compile import jax_support, operation_numbers, step
@@ -320,21 +320,13 @@ def choose_time_limit(seconds: float | None) -> float | None:
     Raises:
         NotationError: `HLOSCOPE_TIMEOUT` or the requested limit is not a number of seconds.
     """
-    text = os.environ.get("HLOSCOPE_TIMEOUT", "").strip()
-    asked: float | str = text if seconds is None else seconds
-    if asked == "":
+    limit = read_time_limit() if seconds is None else seconds
+    if limit is None:
         is_watched = sys.stderr is not None and not getattr(sys.stderr, "closed", False) and sys.stderr.isatty()
         return None if is_watched else DEFAULT_LIMIT_S
-    try:
-        limit = float(asked)
-    except ValueError:
-        limit = math.nan
     if not limit >= 0:
         raise NotationError(
-            f"HLOSCOPE_TIMEOUT={text} is not a number of seconds"
-            if seconds is None
-            else f"a time limit of {seconds} is not a number of seconds",
-            fix="write 600 for ten minutes; 0 means no limit",
+            f"a time limit of {seconds} is not a number of seconds", fix="write 600 for ten minutes; 0 means no limit"
         )
     return limit if 0 < limit < threading.TIMEOUT_MAX else None
 

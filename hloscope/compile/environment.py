@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -14,6 +15,7 @@ from hloscope.base.errors import HloscopeError, MeshError, Option, TargetError, 
 from hloscope.base.units import pluralize
 from hloscope.compile.cache import read_compile_flags
 from hloscope.compile.client import QUIET_LIBTPU
+from hloscope.compile.pool import hold_interrupts
 from hloscope.tpu.chips import CHIPS
 from hloscope.tpu.slices import Slice, find_fitting_slice, find_smallest_slice
 
@@ -62,6 +64,22 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
     os.environ["XLA_FLAGS"] = read_compile_flags()
     _check_xla_flags()
+
+
+def import_jax() -> None:
+    """Imports JAX, and raises Ctrl-C only afterwards: in the middle of its native libraries it ends the process.
+
+    Raises:
+        HloscopeError: JAX rejects a variable of the environment.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile.
+    """
+    with hold_interrupts():
+        try:
+            import_module("jax")
+        except ValueError as error:
+            raise HloscopeError(
+                "JAX rejects the environment", why=str(error), fix="fix or unset the variable of JAX that it names"
+            ) from error
 
 
 def find_largest_device_count() -> int:

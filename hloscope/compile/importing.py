@@ -19,9 +19,10 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from hloscope.base.environment import find_cell, is_library
+from hloscope.base.errors import ImmediateExit
 from hloscope.compile.client import count_interruptions
 
 # ---- the state of the process: one call at a time, and everything restored afterwards
@@ -73,6 +74,29 @@ def keep_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdin, sys.stdout, sys.stderr = before
+
+
+_exit = os._exit
+_may_not_exit = threading.local()
+"""Has the number of this process while this thread runs the user's code."""
+
+
+@contextmanager
+def refuse_exit() -> Iterator[None]:
+    """Makes `os._exit` of the user's code raise in this thread; a process that the code forks may end."""
+    before = os._exit, getattr(_may_not_exit, "process", None)
+    os._exit, _may_not_exit.process = _refuse_exit, os.getpid()
+    try:
+        yield
+    finally:
+        os._exit, _may_not_exit.process = before
+
+
+def _refuse_exit(status: int) -> NoReturn:
+    """Stands for `os._exit`, also where the user's code has taken it for later, as with `from os import _exit`."""
+    if getattr(_may_not_exit, "process", None) == os.getpid():
+        raise ImmediateExit(status)
+    _exit(status)
 
 
 ProcessState = Mapping[str, Mapping[Any, Any]]
@@ -302,7 +326,7 @@ class IsolatedModules:
             self.modules, self.functions, self._stamps, self._changes = {}, {}, {}, None
             self._conditions = conditions
         importlib.invalidate_caches()
-        with self.entered(), keep_streams():
+        with self.entered(), keep_streams(), refuse_exit():
             return importlib.import_module(name)
 
     @contextmanager

@@ -36,6 +36,7 @@ from hloscope.compile.importing import (
     format_path,
     import_isolated,
     keep_streams,
+    refuse_exit,
     was_imported_by_user,
     was_imported_here,
 )
@@ -219,7 +220,7 @@ def translate_user_errors(what: str) -> Iterator[None]:
         TraceError: In place of any exception of the code.
     """
     try:
-        with keep_streams():
+        with keep_streams(), refuse_exit():
             yield
     except HloscopeError:
         raise

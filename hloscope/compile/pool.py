@@ -19,9 +19,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from weakref import WeakKeyDictionary, finalize
@@ -383,6 +383,23 @@ class _Task:
         self.end()
 
 
+@contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """Raises Ctrl-C at the end of the block instead of within it, where Python would raise it: in the main thread."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    held: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if held:
+            raise KeyboardInterrupt
+
+
 class WorkerPool(Executor):
     """Runs picklable calls in worker processes; each task has a process to itself.
 
@@ -443,9 +460,14 @@ class WorkerPool(Executor):
 
     def _start(self, task: _Task, environment: Mapping[str, str], call: tuple[Any, ...]) -> Future[Any]:
         request = pickle.dumps((*call, task.report is not None), pickle.HIGHEST_PROTOCOL)
-        future: Future[Any] = self._threads.submit(self._run, task, environment, request)
+        future: Future[Any] = self._submit(self._run, task, environment, request)
         self._tasks[future] = task
         return future
+
+    def _submit(self, *call: Any) -> Future[Any]:
+        """Starts a thread for a call, whole: one whose start Ctrl-C cuts short would never be told that Python ends."""
+        with hold_interrupts():
+            return self._threads.submit(*call)
 
     def warm(self, environment: Mapping[str, str], prepare: str) -> None:
         """Starts a process ahead of its first task, unless one is there."""
@@ -453,7 +475,7 @@ class WorkerPool(Executor):
             if self._is_warming or any(worker.is_alive for worker in self._idle):
                 return
             self._is_warming = True
-        self._threads.submit(self._keep_one, environment, prepare)
+        self._submit(self._keep_one, environment, prepare)
 
     def waited_s(self, future: Future[Any]) -> float:
         """The time that a task has waited, since its turn came in this process, for a slot among other processes."""

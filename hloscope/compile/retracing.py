@@ -157,9 +157,10 @@ def _open_file(file: str, wanted: Sequence[_Wanted]) -> _UserFile:
     functions = tuple(held for held in _list_functions(file) if any(_is_same(held.__code__, code) for code, _ in codes))
     if not functions:
         line = min(node.lineno for node in nodes.values())
+        frozen = "gc.freeze() was called, which hides functions that exist, " if gc.get_freeze_count() else ""
         raise _make_no_line_error(
-            f"no function has the code of {format_path(file)}:{line} as it reads now: the file was edited since "
-            "it was imported, a decorator rewrites the function, or the line runs only on import"
+            f"no function has the code of {format_path(file)}:{line} as it reads now: {frozen}the file was edited "
+            "since it was imported, a decorator rewrites the function, or the line runs only on import"
         )
     return _UserFile(file=file, lines=lines, nodes=nodes, codes=codes, functions=functions)
 
@@ -735,7 +736,9 @@ class _Writer:
 
     def __init__(self, found: _UserFile) -> None:
         local = {name for code, _ in found.codes for name in (*code.co_varnames, *code.co_cellvars)}
-        self._known = {name: value for name, value in found.functions[0].__globals__.items() if name not in local}
+        of_module = found.functions[0].__globals__
+        self._known = {name: value for name, value in of_module.items() if name not in local}
+        self._taken = {*local, *of_module}
         self.imports: dict[str, None] = {}
 
     def write(self, constraint: WrittenConstraint, *, is_explicit: bool) -> tuple[str, str]:
@@ -760,8 +763,11 @@ class _Writer:
             name = next((name for name, held in self._known.items() if held is values[length - 1]), None)
             if name is not None:
                 return ".".join((name, *parts[length:]))
-        self.imports["import jax"] = None
-        return path
+        own = "jax"
+        while own in self._taken:
+            own += "_"
+        self.imports["import jax" if own == "jax" else f"import jax as {own}"] = None
+        return ".".join((own, *parts[1:]))
 
 
 def _write_axes(axes: tuple[str, ...]) -> str:

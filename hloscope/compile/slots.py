@@ -19,6 +19,7 @@ from itertools import product
 from math import ceil
 from pathlib import Path
 
+from hloscope.base.calls import read_worker_count
 from hloscope.compile.worker import make_process_name
 
 BYTES_PER_WORKER = 2 << 30
@@ -106,10 +107,13 @@ def count_slots() -> int:
     """The number of workers that fit in this machine's memory, or that of `HLOSCOPE_MAX_WORKERS`.
 
     In a control group, such as a container's, its limit counts.
+
+    Raises:
+        NotationError: `HLOSCOPE_MAX_WORKERS` is not a number of workers.
     """
-    chosen = os.environ.get("HLOSCOPE_MAX_WORKERS", "")
-    if chosen.isdecimal() and int(chosen) > 0:
-        return int(chosen)
+    chosen = read_worker_count()
+    if chosen is not None:
+        return chosen
     machine = find_system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
     return max(1, min((machine, *(limit for limit, _ in _find_memory_limits()))) // BYTES_PER_WORKER)
 

@@ -373,6 +373,8 @@ def test_errors_in_user_code_show_the_users_line(says, tmp_path):
     ("body", "arguments", "named"),
     [
         ("def f(x):\n    import sys\n    sys.exit(0)\n", [], "m.py:f"),
+        ("def f(x):\n    import os\n    os._exit(0)\n", [], "m.py:f"),
+        ("import os\nos._exit(0)\n", [], "m.py"),
         ("async def f(x):\n    return x\n", [], "m.py:f"),
         ("class C:\n    def __getattr__(self, n):\n        raise RuntimeError(n)\nx = C()\n", ["m.py:x.y"], "y"),
         ("def f(x):\n    return x\n", ["m.py:f", "--mesh", "a=100000"], "100,000"),
@@ -380,7 +382,7 @@ def test_errors_in_user_code_show_the_users_line(says, tmp_path):
         ("def f(x):\n    return x\n", [":f"], ":f"),
         ("def f(x):\n    return x\n", ["."], "."),
     ],
-    ids=["exit", "async", "getattr", "mesh", "twice", "no-module", "no-name"],
+    ids=["exit", "exit-at-once", "exit-on-import", "async", "getattr", "mesh", "twice", "no-module", "no-name"],
 )  # fmt: skip
 def test_hostile_modules_and_options(says, tmp_path, body, arguments, named):
     (tmp_path / "m.py").write_text(body)

@@ -371,6 +371,18 @@ def test_a_name_that_is_local_means_something_else(as_written):
     assert tried.made.lines[0].after.endswith('(jnp.sin(P), jax.sharding.PartitionSpec("X", None))')
 
 
+@pytest.mark.parametrize(
+    ("head", "own"),
+    [(HEAD, "jax_"), ("import jax.numpy as jnp\njax = jax_ = None\n", "jax__")],
+    ids=["local", "global"],
+)
+def test_jax_gets_another_name_where_its_own_is_taken(as_written, head, own):
+    body = "def step(x):\n    jax = P = None\n    return jnp.sin(x)" if own == "jax_" else SIN
+    tried = as_written(body, "jnp.sin(x)", X0, (ROWS,), head=head)
+    assert f"{own}.lax.with_sharding_constraint(jnp.sin(x), {own}.sharding.PartitionSpec(" in tried.made.lines[0].after
+    assert tried.made.lines[0].imports == (f"import jax as {own}",)
+
+
 def test_the_constraint_has_the_users_line(written):
     file = written(HEAD + "def step(x): return jnp.sin(x)")
     tried = try_constraint(file, "jnp.sin(x)", X0, (ROWS,))
@@ -529,6 +541,12 @@ def test_a_file_that_was_edited_is_not_guessed_at(written, says):
     with pytest.raises(HloscopeError) as caught:
         with_function(Function(target=f"{file}:step", facts=FACTS), work)
     assert "edited" in says(str(caught.value).replace(f"{file.parent}/", ""))
+
+
+def test_functions_that_gc_freeze_hides_are_not_called_edited(refused, says, monkeypatch):
+    monkeypatch.setattr(retracing.gc, "get_objects", list)
+    monkeypatch.setattr(retracing.gc, "get_freeze_count", lambda: 1)
+    assert "gc.freeze()" in says(refused(SIN, "jnp.sin(x)", X0))
 
 
 def test_a_library_is_not_rewritten(says):

@@ -14,6 +14,7 @@ import tempfile
 import time
 from concurrent.futures import Executor, wait
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -147,6 +148,23 @@ def test_ctrl_c_that_reaches_a_worker_is_no_death(workers):
     with pytest.raises(KeyboardInterrupt):
         workers.submit(signal.raise_signal, signal.SIGINT).result()
     assert workers.interruptions() == 1
+    assert workers.submit(abs, -1).result() == 1
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_waits_for_the_start_of_a_thread(workers, monkeypatch):
+    start, started = Thread.start, []
+
+    def start_and_interrupt(thread):
+        start(thread)
+        signal.raise_signal(signal.SIGINT)
+        started.append(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", start_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            workers.submit(abs, -1)
+    assert len(started) == 1
     assert workers.submit(abs, -1).result() == 1
 
 
