@@ -265,7 +265,7 @@ class _Cure:
 
     @property
     def turns(self) -> bool:
-        """Whether it turns constraints of the program."""
+        """True if it turns constraints of the program."""
         return self.change is not None and bool(self.change.constraints)
 
     @property
