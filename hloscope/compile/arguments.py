@@ -372,7 +372,7 @@ def find_argument_letters(facts: TargetFacts, count: int) -> tuple[tuple[str | N
 
 
 def check_letters(asked: Iterable[str], facts: TargetFacts) -> None:
-    """Refuses sizes that the user sets for letters which no argument's type has, as far as types are known beforehand.
+    """Refuses sizes that the user sets for letters which no argument's type has, if types are known beforehand.
 
     Args:
         asked: The letters.

@@ -191,7 +191,7 @@ def _find_places(analysis: Analysis, named: str) -> Collection[int]:
 
 
 def _refuse_name(analysis: Analysis, named: str) -> NoReturn:
-    """Refuses a name that stands for no collective, with the names that stand for some.
+    """Refuses a name that no collective has, with the names that some have.
 
     Raises:
         TargetError: Always.
@@ -223,7 +223,7 @@ def _refuse_name(analysis: Analysis, named: str) -> NoReturn:
 
 
 def _list_names(analysis: Analysis) -> dict[str, tuple[str, ...]]:
-    """The names that stand for collectives, by their kind."""
+    """The names by which collectives can be asked for, by kind."""
     moves = analysis.collectives
     arguments = set(chain.from_iterable(map(_list_arguments, moves)))
     frames = filter(None, (find_users_frame(move.source) for move in moves))
@@ -237,7 +237,7 @@ def _list_names(analysis: Analysis) -> dict[str, tuple[str, ...]]:
 
 
 def _describe_miss(analysis: Analysis, named: str) -> tuple[str, str | None]:
-    """The reason that a name stands for no collective, and the kind of name that it could be; None if unknown."""
+    """The reason that no collective has a name, and the kind of name that it could be; None if unknown."""
     file, _, line = named.rpartition(":")
     if named in (() if analysis.mesh is None else analysis.mesh.axis_names):
         return f"no collective moves data over axis {named!r}", "axes"
