@@ -509,6 +509,7 @@ class FiguresDict(TypedDict):
     compute_us: float | None
     exposed_us: float | None
     stage: CompileStageText
+    outputs: list[str | None]
 
 
 class FindingDict(TypedDict):
@@ -1206,6 +1207,7 @@ class SuggestedSpecDict(TypedDict):
     before: str | None
     after: str | None
     notation: str | None
+    is_open: bool
 
 
 class SuggestionDict(TypedDict):

@@ -81,6 +81,9 @@ def analyze_function(
     if tries and found.time is not None and any(decision.is_lost for decision in found.decisions):
         seconds = max(_LEAST_TRYING_S, _TRYING_SHARE * (program.compiled.seconds or 0.0)) if try_s is None else try_s
         found = _try_cures(function, found, program, pending, seconds)
+    elif tries and try_s is not None:  # asked for, so that silence would be taken for a failure
+        why = "there are no predicted times to compare" if found.time is None else "no decision is lost"
+        found = found._remembered_by(replace(found, notes=(*found.notes, f"nothing tried: {why}")))
     if function.store is None:
         return found
     from hloscope.search.trial_cache import add_known_fixes

@@ -20,11 +20,18 @@ from hloscope.compile.target import (
     TargetFacts,
     accept_options,
     as_dims,
-    find_attached_facts,
     find_target_name,
 )
 from hloscope.model import Analysis
-from hloscope.verification.job import Function, Range, Settings, Stage, VerificationJob, complete_reference_facts
+from hloscope.verification.job import (
+    Function,
+    Range,
+    Settings,
+    Stage,
+    VerificationJob,
+    complete_reference_facts,
+    complete_target_facts,
+)
 from hloscope.verification.judging import RULE_NAMES, judge_verification
 from hloscope.verification.model import Numerics, Verification
 
@@ -64,7 +71,7 @@ def verify(
 
     Args:
         target: The program: a function, `module:fn` or `file.py:fn`.
-        reference: The reference; options that its own decorator leaves open are taken from the target's.
+        reference: The reference. Options for the call that one decorator leaves open are taken from the other's.
         args: One entry per positional argument of both, as for `analyze`.
         slice: The slice to compile both for.
         seed: Seed of the random inputs.
@@ -168,7 +175,7 @@ def _analyze_both(
 
     functions = _load_functions(target, reference, facts, settings, stage)
     posed = find_posed_slice()
-    all_facts, store = facts.over(find_attached_facts(functions[0])), open_default_store()
+    all_facts, store = complete_target_facts(*functions, facts), open_default_store()
     first = lower(functions[0], all_facts, name=find_target_name(target), stage=stage, store=store)
     _check_ranges(settings.ranges, dict(zip(first.seen.argument_names, first.seen.argument_avals, strict=True)))
     with ExitStack() as stack:
@@ -228,7 +235,7 @@ def _load_functions(
                 " to compare it with itself on one device",
             ),
         )
-    all_facts = facts.over(find_attached_facts(functions[0]))
+    all_facts = complete_target_facts(*functions, facts)
     check_devices_seen(all_facts)
     _check_scale(settings.scale, all_facts)
     return functions

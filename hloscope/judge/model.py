@@ -448,11 +448,19 @@ def find_matching(
     Raises:
         NotationError: It names an axis that the mesh does not have, of which there is never any.
     """
+    missing = find_missing_axis(selector, mesh_axes)
+    if missing is not None:
+        raise NotationError(missing[0], fix=missing[1])
+    return [collective for collective in collectives if touches(selector, collective) is not Fit.NO]
+
+
+def find_missing_axis(selector: Selector, mesh_axes: Sequence[str] | None) -> tuple[str, str | None] | None:
+    """A sentence on the first axis of a selector that a mesh does not have, and its fix; None if the mesh has all."""
     for pattern in selector.axes or () if mesh_axes is not None else ():
         if not any(axis_fits(pattern.partition(":")[0], axis) for axis in mesh_axes or ()):
             has = f"its axes are {', '.join(mesh_axes or ())}" if mesh_axes else "it has no axes"
-            raise NotationError(f"the mesh has no axis {pattern}", fix=did_you_mean(pattern, mesh_axes or (), has))
-    return [collective for collective in collectives if touches(selector, collective) is not Fit.NO]
+            return f"the mesh has no axis {pattern}", did_you_mean(pattern, mesh_axes or (), has)
+    return None
 
 
 def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:

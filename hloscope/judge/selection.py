@@ -13,7 +13,7 @@ from hloscope.analysis.provenance import NO_SOURCES, NOT_READ, ONLY_UNDER_ROOT, 
 from hloscope.base import calls
 from hloscope.base.environment import format_place
 from hloscope.base.errors import Command, Either, NotationError, did_you_mean, say
-from hloscope.judge.model import Selector, format_selector, is_at, is_exactly
+from hloscope.judge.model import Selector, find_missing_axis, format_selector, is_at, is_exactly
 from hloscope.judge.plugins import describe_error, list_known_rules, report_broken_plugins, run_rule
 from hloscope.judge.rule import SHARE, Facts, Rule
 from hloscope.judge.rules.unexpected_collective import UnexpectedCollective
@@ -129,7 +129,8 @@ def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis:
         used.update(fitting)
         marked.append(replace(finding, allowed=fitting[0].reason) if fitting else finding)
     is_judged = analysis.stage is not CompileStage.SCHEDULED
-    unused = (_make_unused_finding(allow, is_judged=is_judged) for allow in allows if allow not in used)
+    axes = analysis.collectives.mesh_axes
+    unused = (_make_unused_finding(allow, axes, is_judged=is_judged) for allow in allows if allow not in used)
     return (*marked, *unused)
 
 
@@ -145,14 +146,17 @@ def _fits(allow: Allow, finding: Finding, about: Collective | None) -> bool:
     return is_there and not speaks_of_collectives
 
 
-def _make_unused_finding(allow: Allow, *, is_judged: bool) -> Finding:
-    but = "but it matches nothing" if is_judged else "and rules on times have not run"
+def _make_unused_finding(allow: Allow, mesh_axes: Sequence[str] | None, *, is_judged: bool) -> Finding:
+    missing = find_missing_axis(allow.selector, mesh_axes)
+    but, fix = ("but it matches nothing", "remove it") if is_judged else ("and rules on times have not run", None)
+    if missing is not None:
+        but, fix = f"but {missing[0]}", missing[1]
     return Finding(
         rule=UNUSED_ALLOW,
         severity=Severity.NOTE,
         message=f"{allow.where} allows {allow}, {but}: {allow.reason}",
-        fix="remove it" if is_judged else None,
-        allowed=None if is_judged else allow.reason,
+        fix=fix,
+        allowed=None if is_judged or missing is not None else allow.reason,
     )
 
 

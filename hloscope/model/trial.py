@@ -207,6 +207,7 @@ class Figures(Brief):
         exposed_us: Exposed communication in the step, in microseconds; None if not priced.
         stage: The stage of the compile: the step of a program that is only scheduled is an estimate, never compared
             with that of a compiled one, and its memory is without code.
+        outputs: Sharding of each result, requested or the compiler's choice, such as `P('X', None)`; None if unknown.
     """
 
     step_us: float | None
@@ -223,6 +224,7 @@ class Figures(Brief):
     compute_us: float | None = None
     exposed_us: float | None = None
     stage: CompileStage = CompileStage.COMPILED
+    outputs: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         fix_tables(self, "wire_bytes_by_axis")
@@ -353,7 +355,8 @@ class SuggestedSpec(Brief):
         is_result: Whether they are results.
         before: Sharding in the program as written, such as `P('X', None)`; None if it is left open.
         after: The suggested sharding; None leaves a result open.
-        notation: The suggested sharding as an argument type, such as `bf16[4096,16384@X]`; None for an open result.
+        notation: The suggested sharding as an argument type, such as `bf16[4096,16384@X]`; None for a result.
+        is_open: Whether it is a result that the program leaves open, so that both shardings are the compiler's choice.
     """
 
     name: str
@@ -362,6 +365,7 @@ class SuggestedSpec(Brief):
     before: str | None
     after: str | None
     notation: str | None = None
+    is_open: bool = False
 
     @property
     def is_changed(self) -> bool:
@@ -384,7 +388,7 @@ class Suggestion(Brief):
         is_tie: Whether its step time is indistinguishable from that of the program as written.
         is_worth_it: Whether the step is more than 5% faster and not a tie, or takes a tenth less memory and is not
             slower; if the program as written does not fit in memory, whether this one does.
-        specs: All searched arguments and freed results, changed or not.
+        specs: All searched arguments and freed results, changed or not, and other results that change.
         constraints: Changes to the program's sharding constraints, one line each.
         because: What it does less and more of than the program as written.
         code: Code to paste into the program.

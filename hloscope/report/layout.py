@@ -243,7 +243,7 @@ def render_table(columns: Sequence[Column], width: int, under: Sequence[Text] = 
     layout = min(_list_layouts(filled, width), key=lambda layout: _measure(layout, width))
     header = [Text(column.header, style="dim") for column in layout.shown]
     rule = Text("─" * (sum(layout.widths) + layout.gap * (len(layout.shown) - 1)), style="dim")
-    lines = [_join_cells(header, layout), rule]
+    lines = [_join_cells(header, layout), rule] if any(column.header for column in layout.shown) else []
     for row in range(len(filled[0].cells)):
         cells = [fold(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True)]
         lines.extend(_join_cells(parts, layout) for parts in zip_longest(*cells, fillvalue=Text()))

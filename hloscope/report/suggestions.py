@@ -12,6 +12,7 @@ from hloscope.model.trial import SuggestedSpec, Suggestion, Suggestions
 from hloscope.report.escaping import escape_prose, fence_code
 from hloscope.report.layout import (
     INDENT,
+    Breaks,
     Column,
     column,
     fold,
@@ -106,7 +107,7 @@ def make_front_columns(found: Suggestions) -> list[Column]:
     rows = [found.own, *found.front]
     return [
         column(rows, "", lambda row: format_state(found, row)),
-        column(rows, "sharding", format_name),
+        column(rows, "sharding", format_name, breaks=Breaks.BETWEEN_WORDS),
         column(rows, "mesh", format_mesh, given_up=3, below="mesh {}"),
         column(rows, "step", lambda row: row.figures.step_words, right=True),
         column(rows, "range", _format_range, right=True, given_up=2, below="{}"),
@@ -128,9 +129,9 @@ def format_name(row: Suggestion) -> str:
     """The recipe; its changes if it has no name."""
     if row.recipe is not None:
         return row.recipe
-    changed = [spec for spec in row.specs if spec.is_changed]
+    changed = [spec for spec in row.specs if spec.is_changed and not spec.is_open]
     if not changed:
-        return "as written" if row.is_own else "other constraints"
+        return "its own shardings" if row.is_own else "other constraints"
     words = [f"{spec.name} {spec.after or 'open'}" for spec in changed[:3]]
     return ", ".join(words) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
 
@@ -186,7 +187,8 @@ def describe_unchanged(best: Suggestion) -> str:
 def _describe_change(spec: SuggestedSpec) -> str:
     many = f" ({spec.count} of them)" if spec.count > 1 else ""
     noun = "result " if spec.is_result and not spec.name.startswith("result") else ""
-    return f"{noun}{spec.name}{many}: {spec.before or 'left open'} -> {spec.after or 'left open'}"
+    chosen = ", the compiler's choice" if spec.is_open else ""
+    return f"{noun}{spec.name}{many}: {spec.before or 'left open'} -> {spec.after or 'left open'}{chosen}"
 
 
 def describe_effort(found: Suggestions) -> Iterator[str]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from math import log, prod
 
 from hloscope.base.errors import Either, say
-from hloscope.base.units import format_bytes
+from hloscope.base.units import format_bytes, pluralize
 from hloscope.compile.sharding_change import Resharding
 from hloscope.model.capture import Capture, ValueSharding, format_spec
 from hloscope.model.decision import Decision
 from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
 from hloscope.model.vocabulary import CompileStage
-from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Point, Space, follows_axes
+from hloscope.search.space import DROPPED, KEPT, ArrayGroup, Point, Space, follows_axes, make_name_pattern
 from hloscope.search.trials import DOES_NOT_FIT, compute_gain, is_worthwhile
 
 _MOST_ON_FRONT = 6
@@ -206,7 +206,7 @@ def _make_suggestion(searched: SearchResult, found: CompiledPoint, own: Compiled
     else:
         gained = compute_gain(before, figures)
         is_worth_it = is_worthwhile(before, figures) if own.fits else found.fits
-    specs = tuple(_make_specs(found, own))
+    specs = (*_make_specs(found, own), *_make_result_specs(found, own))
     return Suggestion(
         recipe=searched.recipe_of(found.point),
         mesh=dict(found.space.mesh),
@@ -239,6 +239,19 @@ def _make_specs(found: CompiledPoint, own: CompiledPoint) -> Iterator[SuggestedS
         )
 
 
+def _make_result_specs(found: CompiledPoint, own: CompiledPoint) -> Iterator[SuggestedSpec]:
+    """The results besides the parts that get another sharding: with an argument, or by the compiler's choice."""
+    searched = {leaf.index for part in found.space.parts if part.is_result for leaf in part.leaves}
+    asked = {leaf.index for leaf in found.change.results if leaf.after is not None} if found.change else set()
+    alike: Counter[tuple[str, str, str, bool]] = Counter()
+    leaves = zip(own.space.leaves.results, own.figures.outputs, found.figures.outputs, strict=False)
+    for leaf, before, after in leaves:
+        if leaf.index not in searched and before is not None and after is not None and before != after:
+            alike[make_name_pattern(leaf.array.name), before, after, leaf.index not in asked] += 1
+    for (name, before, after, is_open), count in alike.items():
+        yield SuggestedSpec(name=name, count=count, is_result=True, before=before, after=after, is_open=is_open)
+
+
 def format_notation(part: ArrayGroup, spec: ValueSharding) -> str:
     """The notation of a sharded array: `bf16[8@X,2048@(Y,Z)]`."""
     sizes = []
@@ -250,12 +263,17 @@ def format_notation(part: ArrayGroup, spec: ValueSharding) -> str:
 
 def _describe_constraints(found: CompiledPoint) -> Iterator[str]:
     yield from found.point.lines
+    changes = found.change.constraints if found.change is not None else ()
+    if found.point.constraints == DROPPED and len(changes) > 1:
+        yield f"all {len(changes)} sharding constraints: dropped"
+        return
+    yield from _list_constraint_changes(found)
+
+
+def _list_constraint_changes(found: CompiledPoint) -> list[str]:
     if found.point.constraints == KEPT or found.change is None:
-        return
-    if found.point.constraints == DROPPED and len(found.change.constraints) > 1:
-        yield f"all {len(found.change.constraints)} sharding constraints: dropped"
-        return
-    yield from dict.fromkeys(change.words for change in found.change.constraints)
+        return []
+    return list(dict.fromkeys(change.words for change in found.change.constraints))
 
 
 def _describe_gain(before: Figures, after: Figures) -> Iterator[str]:
@@ -291,10 +309,14 @@ def _render_mesh_code(found: CompiledPoint, own: CompiledPoint) -> Iterator[str]
 
 
 def _render_code(found: CompiledPoint, own: CompiledPoint, specs: Sequence[SuggestedSpec]) -> Iterator[str]:
-    """Lines of Python for a suggestion: the mesh if it differs, and the specs."""
+    """Lines of Python for a suggestion: the mesh if it differs, what to change by hand as comments, and the specs."""
     yield from _render_mesh_code(found, own)
-    yield from (f"# {line}" for line in found.point.lines)
-    changed = [spec for spec in specs if spec.is_changed]
+    constraints = _list_constraint_changes(found)
+    yield from (f"# {line}" for line in (*found.point.lines, *constraints[:_CODE_SPECS]))
+    if len(constraints) > _CODE_SPECS:
+        yield f"# and {pluralize(len(constraints) - _CODE_SPECS, 'more constraint')}"
+    yield from (f"# {spec.name} becomes {spec.after}, the compiler's choice" for spec in specs if spec.is_open)
+    changed = [spec for spec in specs if spec.is_changed and not spec.is_open]
     width = max((len(spec.name) for spec in changed[:_CODE_SPECS]), default=0)
     for spec in changed[:_CODE_SPECS]:
         where = "  # result" if spec.is_result else f"  # {spec.notation}" if spec.notation else ""

@@ -580,15 +580,14 @@ class Space:
         if point.constraints == KEPT:
             return
         cut = self.cut_classes(point)
+        edits: list[_Edit] = []
         for op in self.constraints:
-            value = self.graph.value(op.results[0])
-            before = op.asked or value.sharding
             after = None if point.constraints == DROPPED else self.follow_classes(op.results[0], cut)
-            if after == before and point.constraints == FOLLOWING:
-                continue
-            place = f"{op.source[0].file.rpartition('/')[2]}:{op.source[0].line}" if op.source else "no line"
-            edit = ConstraintEdit(operation=op.identity[-1], sharding=after)
-            yield ConstraintChange(edits=(edit,), place=place, before=before)
+            edits.append((op, op.asked or self.graph.value(op.results[0]).sharding, after))
+        for op, before, after in edits:
+            if after != before or point.constraints != FOLLOWING:
+                edit = ConstraintEdit(operation=op.identity[-1], sharding=after)
+                yield ConstraintChange(edits=(edit,), place=_name_place(op, edits), before=before)
 
     def cut_classes(self, point: Point) -> dict[DimensionClass, tuple[str, ...]]:
         """The axes that shard each class of dimensions: data take precedence over weights."""
@@ -623,6 +622,19 @@ class Space:
             usable = tuple(axis for axis in axes if axis not in seen)
             spec.append(usable if size % prod(self.mesh[axis] for axis in usable) == 0 else ())
         return tuple(spec)
+
+
+_Edit = tuple[ShardyOp, ValueSharding | None, ValueSharding | None]
+"""A constraint with its sharding before and after."""
+
+
+def _name_place(op: ShardyOp, edits: Sequence[_Edit]) -> str:
+    """The line of a constraint: `moe.py:31`; if others in that line are edited otherwise, that of the helper's call."""
+    own = next(edit for other, *edit in edits if other is op)
+    others = [other.source for other, *edit in edits if edit != own]
+    apart = (at for at in range(len(op.source)) if all(op.source[: at + 1] != each[: at + 1] for each in others))
+    frame = op.source[next(apart, 0)] if op.source else None
+    return "no line" if frame is None else f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 
 def _find_owners(firsts: Sequence[ProgramLeaf]) -> dict[int, int]:

@@ -46,8 +46,10 @@ _SHARE_OF_RANKING = 0.1
 _SHARE_OF_RECIPES = 0.6
 """The shares of all compiles that begin the search: recipes, and at most the best of the ranking."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
+_RANKING_OVER = "the time for ranking was over, two fifths of the limit"
 _SHARE_SEARCHING = 0.6
 """The share of the time for points that are only scheduled: the rest is for the machine code of the best ones."""
+_SEARCHING_OVER = "three fifths of the time limit were over; the others are for compiling the best to machine code"
 _MOST_TURNED, _MOST_WRITTEN = 3, 2
 """The number of points of which a lost decision is turned, and of programs to compile with constraints there."""
 _LITTLE = 0.05
@@ -142,7 +144,7 @@ class Search:
             self._write_constraints()
             was_short = _CUT in self.found.notes and self._left > 0  # nothing more was ranked that could be compiled
             if self.found.stopped is None and (was_short or monotonic() >= self._until):
-                self.found.stopped = "the time limit was reached"
+                self.found.stopped = _RANKING_OVER if was_short else self._limit
             if self.found.stopped is None:
                 self._reorder()
                 self._free()
@@ -166,6 +168,11 @@ class Search:
     @property
     def _left(self) -> int:
         return self._effort.candidates - len(self.found.compiled) - self.found.failures.total() + 1
+
+    @property
+    def _limit(self) -> str:
+        """The limit that `_until` is, in words."""
+        return "the time limit was reached" if self._compile_stage is CompileStage.COMPILED else _SEARCHING_OVER
 
     # ---- ranking
 
@@ -319,7 +326,7 @@ class Search:
             late.cancel()
             _drop_compiles(waiting)
         if monotonic() >= self._until:
-            self.found.stopped = "the time limit was reached"
+            self.found.stopped = self._limit
 
     def _find_change(self, point: Point) -> Resharding | None:
         """The change to a point; None if JAX would refuse it or nothing changes."""
@@ -370,10 +377,11 @@ class Search:
         try:
             figures, captured = _collect(kept, pending, explains=explains)
         except TimeLimitError:
-            self.found.stopped = "the time limit was reached"
+            self.found.stopped = self._limit
             return
         if isinstance(figures, str):
-            self.found.failures[figures] += monotonic() < self._until
+            if monotonic() < self._until:
+                self.found.failures[figures] += 1
             return
         subject, space = self._space_of[point.mesh]
         found = CompiledPoint(space=space, point=point, change=change, figures=figures)
@@ -460,7 +468,7 @@ class Search:
                 else:
                     self.found.failures[figures] += 1
         except TimeLimitError:
-            self.found.stopped = "the time limit was reached"
+            self.found.stopped = self._limit
             if len(confirmed) < 2:  # the program as written alone says nothing
                 return
         finally:

@@ -60,7 +60,7 @@ class SearchSubject:
 # ---- the cache of trials, stored with the compiles of their program
 
 _KIND, _FIGURES = "tried", "figures"
-_FORM = "8"
+_FORM = "9"
 """The version of the entries and of the judgement of trials."""
 
 

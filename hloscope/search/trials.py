@@ -94,6 +94,7 @@ def read_figures(found: Analysis, program: Capture) -> Figures:
         compute_us=None if time is None else time.compute_us,
         exposed_us=None if time is None else time.exposed_us,
         stage=CompileStage.SCHEDULED if is_scheduled else CompileStage.COMPILED,
+        outputs=tuple(array.sharding for array in program.outputs or ()),
     )
 
 

@@ -145,6 +145,26 @@ class OtherProgramError(Exception):
     """A name that was imported in another process leads to another program than intended."""
 
 
+def complete_target_facts(target: Function, reference: Function, asked: TargetFacts) -> TargetFacts:
+    """The target's options; where it has no arguments, completed with the reference's for its call and placement.
+
+    Args:
+        target: The target.
+        reference: Its reference.
+        asked: The user's options for both.
+    """
+    own = asked.over(find_attached_facts(target))
+    if _has_arguments(own, target):
+        return own
+    return complete_reference_facts(asked.over(find_attached_facts(reference)), target, asked)
+
+
+def _has_arguments(facts: TargetFacts, function: Function) -> bool:
+    from hloscope.compile.arguments import find_required_parameters  # which imports JAX
+
+    return facts.args is not None or bool(facts.kwargs) or not find_required_parameters(function)
+
+
 def complete_reference_facts(target: TargetFacts, reference: Function, asked: TargetFacts) -> TargetFacts:
     """The reference's options, completed with the target's for its call and placement.
 
@@ -155,10 +175,8 @@ def complete_reference_facts(target: TargetFacts, reference: Function, asked: Ta
         reference: The reference, which may bring its own arguments.
         asked: The user's options for both.
     """
-    from hloscope.compile.arguments import find_required_parameters  # which imports JAX
-
     own = asked.over(find_attached_facts(reference))
-    has_arguments = own.args is not None or bool(own.kwargs) or not find_required_parameters(reference)
+    has_arguments = _has_arguments(own, reference)
     borrowed = TargetFacts(
         mesh=target.mesh,
         slice=target.slice,

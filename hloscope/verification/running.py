@@ -18,7 +18,7 @@ from hloscope.base.errors import HloscopeError, NotationError, describe_exceptio
 from hloscope.base.units import pluralize
 from hloscope.compile.loading import load_target
 from hloscope.compile.simulated_slice import pose_devices_as
-from hloscope.compile.target import TargetFacts, find_attached_facts, find_target_name
+from hloscope.compile.target import TargetFacts, find_target_name
 from hloscope.tpu.slices import Slice, parse_slice
 from hloscope.verification import executing
 from hloscope.verification.executing import Prepared
@@ -31,6 +31,7 @@ from hloscope.verification.job import (
     VerificationJob,
     check_range,
     complete_reference_facts,
+    complete_target_facts,
     describe_draw,
     find_largest_fan_in,
 )
@@ -475,19 +476,17 @@ _Loaded = tuple[Function, TargetFacts, str]
 
 
 def _load_both(job: VerificationJob) -> tuple[_Loaded, _Loaded]:
-    target = _load_program(job, job.target, job.reference, None)
-    return target, _load_program(job, job.reference, job.target, target)
+    attached = replace(job.facts, slice="attached")
+    target = load_target(job.target, attached, job.reference)
+    reference = load_target(job.reference, attached, job.target)
+    facts = _scale_facts(job, complete_target_facts(target, reference, job.facts))
+    others = _scale_facts(job, complete_reference_facts(facts, reference, job.facts))
+    return (target, facts, find_target_name(job.target)), (reference, others, find_target_name(job.reference))
 
 
-def _load_program(
-    job: VerificationJob, name: str | Function, beside: str | Function, target: _Loaded | None
-) -> _Loaded:
-    function = load_target(name, replace(job.facts, slice="attached"), beside)
-    facts = job.facts.over(find_attached_facts(function))
-    if target is not None:
-        facts = complete_reference_facts(target[1], function, job.facts)
-    facts = replace(facts, dcn=None, compiler_options={}, dims={**facts.dims, **job.settings.scale})
-    return function, facts, find_target_name(name)
+def _scale_facts(job: VerificationJob, facts: TargetFacts) -> TargetFacts:
+    """The options of a program for a run."""
+    return replace(facts, dcn=None, compiler_options={}, dims={**facts.dims, **job.settings.scale})
 
 
 def _explain_unlike_arguments(target: Prepared, reference: Prepared) -> str:

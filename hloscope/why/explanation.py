@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NoReturn
 
-from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame
+from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame, frame_path
 from hloscope.base.errors import Either, TargetError, did_you_mean, say
 from hloscope.base.results import Shown, group_by, shorten_to_line
 from hloscope.base.units import pluralize
 from hloscope.model import Analysis, Collective, Collectives, SourceFrame
+from hloscope.model.decision import Decision
 from hloscope.model.reason import Frame, Operation, Reason, ReasonKind, Stack, Tensor
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import Kind
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from hloscope.plain_types import ExplainDict
 
 _NAMED = 8
-"""Maximum number of collectives that an error lists by name."""
+"""Maximum number of names of each kind that an error lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,11 @@ def group_alike(collectives: Collectives, chosen: Collection[int] | None = None)
 
 
 def _find_places(analysis: Analysis, named: str) -> Collection[int]:
-    """The 1-based numbers of collectives in the list."""
+    """The 1-based numbers of collectives in the list.
+
+    Raises:
+        TargetError: Nothing in the program has this name.
+    """
     collectives = analysis.collectives
     names, wanted = [collective.name for collective in collectives], named.removeprefix("%")
     if wanted in names:
@@ -181,15 +187,29 @@ def _find_places(analysis: Analysis, named: str) -> Collection[int]:
         numbers = [number for number, place in places if place in selected]
         if numbers:
             return numbers
-    related = _find_related(analysis, named)
-    if related:
-        return related
-    shown = ", ".join(f"%{name}" for name in names[:_NAMED])
-    more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    near = did_you_mean(wanted, dict.fromkeys([*names, *(collective.kind for collective in collectives)]))
-    first = f"{near} Otherwise, " if near else ""
+    return _find_related(analysis, named) or _refuse_name(analysis, named)
+
+
+def _refuse_name(analysis: Analysis, named: str) -> NoReturn:
+    """Refuses a name that no collective has, with the names that some have.
+
+    Raises:
+        TargetError: Always.
+    """
+    if not analysis.collectives:
+        raise TargetError(
+            f"there is no collective {named!r} in the compiled program",
+            why="it has no collectives",
+            fix="leave the name out",
+        )
+    known = _list_names(analysis)
+    what, kind = _describe_miss(analysis, named)
+    likely = [
+        name.removeprefix("%") for name in chain(*known.values(), {move.kind: None for move in analysis.collectives})
+    ]
+    near = did_you_mean(named.removeprefix("%"), likely)
     how = say(
-        first,
+        f"{near} Otherwise, " if near else "",
         Either(
             "name one of them, its number in the list of hloscope analyze, a selector such as all-gather@X, an axis, "
             "an argument, a line such as model.py:21, or a decision",
@@ -197,11 +217,45 @@ def _find_places(analysis: Analysis, named: str) -> Collection[int]:
             '"model.py:21", a decision, or a selector: collective="all-gather@X"',
         ),
     )
-    raise TargetError(
-        f"there is no collective {named!r} in the compiled program",
-        why=f"it has {shown}{more}" if names else "it has no collectives",
-        fix=how if names else "leave the name out",
-    )
+    listed = known if kind is None else {kind: known[kind]}
+    shown = "; ".join(f"{noun} {_list_few(names)}" for noun, names in listed.items() if names)
+    raise TargetError(what, why=f"it has {shown}" if shown else f"no collective has known {kind}", fix=how)
+
+
+def _list_names(analysis: Analysis) -> dict[str, tuple[str, ...]]:
+    """The names by which collectives can be asked for, by kind."""
+    moves = analysis.collectives
+    arguments = set(chain.from_iterable(map(_list_arguments, moves)))
+    frames = filter(None, (find_users_frame(move.source) for move in moves))
+    return {
+        "decisions": tuple(decision.name for decision in analysis.decisions if decision.collectives),
+        "axes": tuple(dict.fromkeys(chain.from_iterable(move.axes or () for move in moves))),
+        "arguments": tuple(array.name for array in analysis.arguments if array.name in arguments),
+        "lines": tuple(dict.fromkeys(f"{frame_path(frame).name}:{frame.line}" for frame in frames)),
+        "collectives": tuple(f"%{move.name}" for move in moves),
+    }
+
+
+def _describe_miss(analysis: Analysis, named: str) -> tuple[str, str | None]:
+    """The reason that no collective has a name, and the kind of name that it could be; None if unknown."""
+    file, _, line = named.rpartition(":")
+    if named in (() if analysis.mesh is None else analysis.mesh.axis_names):
+        return f"no collective moves data over axis {named!r}", "axes"
+    if any(_is_part(array.name, named) for array in analysis.arguments):
+        return f"no collective is about argument {named!r}", "arguments"
+    if file and line.isdigit():
+        return f"no collective is at line {named!r}", "lines"
+    if any(_is_decision(decision, named) for decision in analysis.decisions):
+        return f"no collective follows from the decision {named!r}", "decisions"
+    if file:
+        return f"there is no decision {named!r}", "decisions"
+    return f"there is no collective {named!r} in the compiled program", None
+
+
+def _list_few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    separator = "; " if any(", " in name for name in names) else ", "
+    return f"{separator.join(names[:_NAMED])}{more}"
 
 
 def _find_related(analysis: Analysis, named: str) -> tuple[int, ...]:
@@ -210,16 +264,26 @@ def _find_related(analysis: Analysis, named: str) -> tuple[int, ...]:
     followed = {
         name
         for decision in analysis.decisions
-        if named in (decision.name, decision.summary)
-        or any(_is_at(place.source, file, line) for place in decision.places)
+        if _is_decision(decision, named) or any(_is_at(place.source, file, line) for place in decision.places)
         for name in decision.collectives
     }
 
     def is_meant(collective: Collective) -> bool:
         is_named = collective.name in followed or named in (collective.axes or ())
-        return is_named or named in _list_arguments(collective) or _is_at(collective.source, file, line)
+        is_about = any(_is_part(name, named) for name in _list_arguments(collective))
+        return is_named or is_about or _is_at(collective.source, file, line)
 
     return tuple(number for number, collective in enumerate(analysis.collectives, start=1) if is_meant(collective))
+
+
+def _is_decision(decision: Decision, named: str) -> bool:
+    """Returns whether a text is the name or the summary of a decision, however it is spaced."""
+    return "".join(named.split()) in ("".join(text.split()) for text in (decision.name, decision.summary))
+
+
+def _is_part(argument: str, named: str) -> bool:
+    """Returns whether a name is that of an argument or of a tree that it is a leaf of: `cache` of `cache['k']`."""
+    return argument == named or argument.startswith((f"{named}[", f"{named}."))
 
 
 def _is_at(source: Stack, file: str, line: str) -> bool:

@@ -117,6 +117,17 @@ def test_an_allow_without_fail_on_is_noted_and_fails_strictly(says, checked):
     assert ["it matches nothing" in one.message for one in nothing.findings] == [True]
 
 
+def test_an_allow_over_an_axis_that_the_mesh_lacks_names_the_likely_one(says, checked):
+    (unused,) = [
+        each
+        for each in checked("fail-on = 'error'\nallow = ['all-reduce@YY: metrics']").analysis.findings
+        if each.rule == "unused-allow"
+    ]
+    assert "no axis YY" in unused.message
+    assert " Y?" in unused.fix
+    says([unused.message, unused.fix])
+
+
 def test_a_contract_as_a_table_is_an_error_with_the_text_to_write(says, checked):
     rest = "\n[targets.other]\nhlo = 'step.hlo'\ncontract = { only = true, expect = [{ kind = 'all-reduce' }] }"
     with pytest.raises(NotationError) as caught:

@@ -215,7 +215,7 @@ ALLOWANCES = {
         ": because": "does not say what is allowed and why",
         "": "does not say what is allowed and why",
         "small-colectives: later": "neither a rule nor a kind of collective",
-        "small-collectives@typo: later": "it matches nothing",
+        "small-collectives@typo: later": "the mesh has no axis typo",
         "small-collectives: later": "it matches nothing",
     }.items()
 } | {

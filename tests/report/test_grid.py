@@ -133,3 +133,9 @@ def test_every_character_is_drawn_and_no_line_is_too_wide(columns, width):
     assert max((line.cell_len for line in lines), default=0) <= width
     drawn = sorted(character for line in lines[2:] for character in line.plain if character not in " ·")
     assert drawn == sorted(character for cell in cells for character in cell if character not in " ·")
+
+
+def test_a_table_of_one_column_without_a_title_has_no_head():
+    first = Column(header="", cells=[Text("best")])
+    other = Column(header="sharding", cells=[Text("x" * 60)], given_up=1)
+    assert drawn([first, other], 20)[0] == "best"

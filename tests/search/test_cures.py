@@ -51,6 +51,14 @@ def program(folder, cached):
     return write
 
 
+@pytest.mark.usefixtures("cached")
+@pytest.mark.parametrize(("chosen", "why"), [("v5e:2x2", "no decision is lost"), ("cpu:4", "no predicted times")])
+def test_that_nothing_was_tried_is_said_where_trying_was_asked_for(chosen, why):
+    call = {"args": ("bf16[8@X,16]",), "mesh": {"X": 4}, "slice": chosen}
+    assert [why in note for note in hloscope.analyze(lambda x: x * 2, **call, try_s=60).notes][-1]
+    assert not any("nothing tried" in note for note in hloscope.analyze(lambda x: x * 2, **call).notes)
+
+
 def test_the_printed_line_gives_the_printed_figures(program, folder):
     found = hloscope.analyze(program(LOST, "lost"), try_s=200)
     (decision,) = [each for each in found.decisions if each.is_lost]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 import jax
@@ -16,7 +17,7 @@ from hloscope.compile.importing import isolate_call
 from hloscope.compile.lowering import lower
 from hloscope.compile.target import find_attached_facts
 from hloscope.search.recipes import Recipes
-from hloscope.search.space import Space, find_device_orders, follows_axes
+from hloscope.search.space import FOLLOWING, Space, find_device_orders, follows_axes
 from hloscope.tpu.slices import parse_slice
 
 
@@ -148,6 +149,30 @@ def test_a_change_takes_the_states_and_the_results_along():
     assert {leaf.replaces for leaf in space.change(point).results} == {
         leaf.index for leaf in space.leaves.arguments if leaf.array.name in changed
     }
+
+
+def place(x, *spec):
+    return jax.lax.with_sharding_constraint(x, jax.sharding.PartitionSpec(*spec))
+
+
+@hloscope.target(mesh={"data": 4, "model": 2}, slice="v5e:2x4", args=("f32[64,128]", "f32[128,128]"))
+def constrained(x, w):
+    """Constraints in a helper, of which some follow the arguments as they are, and some do not."""
+    x = place(x, "data", None)
+    x = place(x @ w, None, None)
+    return jax.lax.with_sharding_constraint(x, jax.sharding.PartitionSpec(None, "model"))
+
+
+@pytest.mark.parametrize("axes", ["data", "model"])
+def test_a_constraint_in_a_helper_is_named_by_the_call_that_changes(axes):
+    space = space_of(constrained)
+    specs = tuple(
+        ((axes,), ()) if part.name == "x" else spec for part, spec in zip(space.parts, space.own.specs, strict=True)
+    )
+    changes = space.change(replace(space.own, specs=specs, constraints=FOLLOWING)).constraints
+    first = constrained.__code__.co_firstlineno
+    lines = [int(change.place.partition(":")[2]) - first for change in changes]
+    assert lines == ([4, 5] if axes == "data" else [3, 4, 5])
 
 
 @pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v6e:4x8", "v5p:2x2x2"])

@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import pytest
 import shardable
+from jax.sharding import PartitionSpec as P
 
 import hloscope
 from hloscope.compile import client, compiling
@@ -48,7 +49,7 @@ def by_hand(function, suggestion):
 
 
 def options(facts):
-    return {"args": facts.args, "mesh": facts.mesh, "out": facts.out, "dims": facts.dims, "donate": facts.donate}
+    return {"args": facts.args, "mesh": facts.mesh, "out": facts.out, "donate": facts.donate}
 
 
 @pytest.mark.usefixtures("cached")
@@ -87,6 +88,26 @@ def test_what_cannot_be_searched_is_said_in_one_message(says):
         with pytest.raises(hloscope.HloscopeError) as caught:
             call()
         says(str(caught.value).replace(str(ROOT), "ROOT"), word)
+
+
+@pytest.mark.usefixtures("cached")
+def test_the_block_to_paste_has_constraints_and_what_becomes_of_open_results():
+    def turned(x, w):
+        return jax.lax.with_sharding_constraint(x @ w, P(None, "X")) + 1
+
+    call = {"args": ("bf16[4096,1024]", "bf16[1024,1024]"), "mesh": {"X": 8}, "slice": "v5e:2x4"}
+    found = hloscope.suggest(turned, **call, keep="w", candidates=8)
+    best = next(row for row in found.front if any(spec.after == "P('X', None)" for spec in row.specs))
+    (result,) = [spec for spec in best.specs if spec.is_result]
+    assert (result.name, result.before, result.after, result.is_open) == (
+        "result",
+        "P(None, 'X')",
+        "P('X', None)",
+        True,
+    )
+    assert "# result becomes P('X', None), the compiler's choice" in best.code
+    line = turned.__code__.co_firstlineno + 1
+    assert f"# constraint at {Path(__file__).name}:{line}: P(None, 'X') -> P('X', None)" in best.code
 
 
 @pytest.mark.usefixtures("cached")
@@ -196,6 +217,13 @@ def slow_code(monkeypatch):
     """Makes machine code seem to take long, for every program."""
     monkeypatch.setattr(client.Question, "is_answered", False)
     monkeypatch.setattr(compiling, "SOON_COMPILED_CHARS", 0)
+
+
+@pytest.mark.usefixtures("slow_code", "cached")
+def test_a_search_that_ends_for_the_machine_code_says_which_limit_it_was(monkeypatch):
+    monkeypatch.setattr(suggesting, "_SHARE_SEARCHING", 0.02)
+    found = hloscope.suggest(shardable.experts, candidates=400, budget_s=200)
+    assert found.stopped.startswith("three fifths of the time limit")
 
 
 @pytest.mark.usefixtures("slow_code")

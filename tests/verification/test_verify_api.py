@@ -63,6 +63,13 @@ def test_outputs_in_the_same_structure_are_not():
     assert not any("by position" in note for note in found.target.notes)
 
 
+@pytest.mark.parametrize("decorated", [0, 1])
+def test_the_arguments_may_be_those_of_either_decorator(decorated):
+    pair = [*closures(2)]
+    pair[decorated] = hloscope.target(**FACTS)(pair[decorated])
+    assert hloscope.verify(*pair, scale={"B": 16, "D": 8}).passed
+
+
 def test_a_wrong_closure_fails():
     found = hloscope.verify(*closures(3), **FACTS, scale={"B": 16, "D": 8})
     assert not found.passed

@@ -123,8 +123,27 @@ def test_collectives_are_explained_by_decision_axis_argument_and_line():
     assert explained("data") <= set(over_data)
     assert explained(f"test_decisions.py:{place.line}") >= explained(decision.name)
     assert explained("weights['up']")
-    with pytest.raises(hloscope.HloscopeError, match="no collective 'tests'"):
-        hloscope.explain(found, collective="tests")
+    assert explained("weights") >= explained("weights['up']")
+    assert explained(decision.name.replace(" ", "")) == explained(decision.name)
+
+
+@pytest.mark.parametrize(
+    ("named", "what", "why"),
+    [
+        ("tests", "no collective 'tests'", "decisions data: 512, not 32"),
+        ("spare", "over axis 'spare'", "axes data, model"),
+        ("scale", "about argument 'scale'", "arguments weights['down']"),
+        ("data: Q, not Z", "no decision 'data: Q, not Z'", "decisions data: 512, not 32"),
+        ("test_decisions.py:1", "at line 'test_decisions.py:1'", "lines test_decisions.py:"),
+    ],
+)
+def test_a_name_of_no_collective_is_answered_by_what_it_is_and_what_has_some(named, what, why):
+    step = train(lost)
+    mesh = {"data": 4, "model": 2, "spare": 1}
+    found = analyze(lambda weights, tokens, scale: step(weights, tokens), WEIGHTS, TOKENS, "f32[]", mesh=mesh)
+    with pytest.raises(hloscope.TargetError, match=what) as caught:
+        hloscope.explain(found, collective=named)
+    assert why in caught.value.why
 
 
 def test_an_axis_over_which_sums_are_larger_than_their_operands_is_lost():

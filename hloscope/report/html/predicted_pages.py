@@ -435,8 +435,9 @@ def _list_changes(page: Page, way: Suggestion) -> Iterator[list[Content]]:
         if spec.is_changed:
             many = html.make("small", f"{spec.count} of them") if spec.count > 1 else None
             noun = html.make("small", "result") if spec.is_result and not spec.name.startswith("result") else None
+            chosen = html.make("small", "the compiler's choice") if spec.is_open else None
             yield [
-                [page.name(spec.name, 80), many, noun],
+                [page.name(spec.name, 80), many, noun, chosen],
                 *(_make_spec(page, text) for text in (spec.before, spec.after)),
             ]
 
