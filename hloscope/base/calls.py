@@ -387,12 +387,13 @@ def mapping(name: str, value: object, *, example: str) -> dict[str, Any]:
     refuse(name, "a dict with names as keys", value, example)
 
 
-def counts(name: str, value: object, *, what: str, example: str) -> dict[str, int]:
+def counts(name: str, value: object, *, least: int, what: str, example: str) -> dict[str, int]:
     """Whole numbers by name.
 
     Args:
         name: The user's name for it.
         value: The mapping.
+        least: The smallest valid number.
         what: The keys and values, for messages: `axis names to sizes`.
         example: A valid example.
 
@@ -405,7 +406,7 @@ def counts(name: str, value: object, *, what: str, example: str) -> dict[str, in
     for key, each in value.items():
         size = integer(each)
         is_name = isinstance(key, str) and bool(key.strip())
-        if not is_name or size is None or size < 1:
+        if not is_name or size is None or size < least:
             entry = (
                 f"the size of {format_value(key)} is {format_value(each)}"
                 if is_name
@@ -413,7 +414,7 @@ def counts(name: str, value: object, *, what: str, example: str) -> dict[str, in
             )
             raise NotationError(
                 f"{name} must map {what}, but {entry}",
-                why="a name is text that is not empty, and a size is a whole number of 1 or more",
+                why=f"a name is text that is not empty, and a size is a whole number of {least} or more",
                 fix=f"write {example}",
             )
         found[str(key)] = size

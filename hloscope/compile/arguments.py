@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -369,27 +369,6 @@ def find_argument_letters(facts: TargetFacts, count: int) -> tuple[tuple[str | N
     if len(leaves) != count:
         return (None,) * count
     return tuple(parse_array(leaf, facts.dims).letters or None if isinstance(leaf, str) else None for leaf in leaves)
-
-
-def check_letters(asked: Iterable[str], facts: TargetFacts) -> None:
-    """Refuses sizes that the user sets for letters which no argument's type has, if types are known beforehand.
-
-    Args:
-        asked: The letters.
-        facts: How the function is called.
-
-    Raises:
-        TargetError: No type has a letter.
-    """
-    if callable(facts.args) or (facts.args is None and not facts.kwargs):
-        return
-    types = (leaf for leaf in jax.tree.leaves((facts.args, dict(facts.kwargs))) if isinstance(leaf, str))
-    known = {letter: None for leaf in types for letter in parse_array(leaf, facts.dims).letters if letter}
-    for letter in asked:
-        if letter not in known:
-            has = f"their letters are {', '.join(known)}" if known else "they have no letters"
-            fix = did_you_mean(letter, known, has)
-            raise TargetError(f"no argument type has the letter {letter!r}, of which a size is set", fix=fix)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def captured_function(function: Function) -> tuple[Capture, PendingCompile]:
     """
 
     def add_notes(program: Capture) -> Capture:
-        notes = (*program.notes, *_left_open(function.facts, program))
+        notes = (*program.notes, *_unused_letters(function.facts, program), *_left_open(function.facts, program))
         return replace(program, notes=notes)
 
     def compiled(itself: Callable[..., Any], known: TargetFacts) -> tuple[Capture, PendingCompile]:
@@ -115,7 +115,6 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
     Raises:
         HloscopeError: The input is invalid.
     """
-    from hloscope.compile.arguments import check_letters
     from hloscope.compile.client import start_worker_ahead
     from hloscope.compile.devices import check_devices_seen, run_on_enough_devices
     from hloscope.compile.importing import enter_modules_of, isolate_call
@@ -128,7 +127,6 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
         function.stage("importing")
         found = load_target(target, facts)
         known = facts.over(find_attached_facts(found))
-        check_letters(facts.dims, known)
         check_devices_seen(known)
         found, known = convert_to_function(found, known)
         with enter_modules_of(found):
@@ -137,6 +135,13 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
     start_worker_ahead(function.name, facts.slice, function.store)
     with isolate_call():
         return run_on_enough_devices((target,), facts, work)
+
+
+def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
+    """A note on sizes of letters that no argument's type has, which is most likely a slip of the pen."""
+    used = {letter for array in captured.arguments or () for letter in array.letters or ()}
+    unused = ", ".join(letter for letter in facts.dims if letter not in used)
+    return (f"sizes are set for letters that no argument type uses: {unused}",) if unused else ()
 
 
 def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:

@@ -428,9 +428,9 @@ def parse_dims(text: str) -> dict[str, int]:
     """Parses the sizes of named dimensions: `S=2048,D=4096`.
 
     Raises:
-        NotationError: The text is not such a list, a name is given twice, or a size is less than 1.
+        NotationError: The text is not such a list, a name is given twice, or a size is negative.
     """
-    return _parse_sizes(Source(text, "list of dimensions", "S=2048,D=4096"), "dimension", 1, "sizes are 1 or more")
+    return _parse_sizes(Source(text, "list of dimensions", "S=2048,D=4096"), "dimension", 0, "sizes are 0 or more")
 
 
 def parse_axis_types(text: str, axis_names: Sequence[str]) -> dict[str, _AxisTypeName]:

@@ -240,7 +240,7 @@ def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:
     places = {
         span: node
         for node in ast.walk(tree)
-        if isinstance(node, ast.expr | ast.AugAssign)
+        if isinstance(node, ast.expr | ast.AugAssign) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
         for span in (_find_span(node), _find_method_span(node))
         if span in spans
     }

@@ -179,7 +179,7 @@ def as_sizes(what: str) -> Callable[[Any], Any]:
         if isinstance(value, str):
             return parse_mesh(value)
         example = f'{what}={{"X": 4, "Y": 2}} or {what}="X=4,Y=2"'
-        return calls.counts(what, value, what="axis names to sizes", example=example)
+        return calls.counts(what, value, least=1, what="axis names to sizes", example=example)
 
     return read
 
@@ -195,7 +195,7 @@ def as_dims(name: str) -> Callable[[Any], dict[str, int]]:
         if value is None or isinstance(value, str):
             return {} if value is None else parse_dims(value)
         example = f'{name}={{"S": 2048}} or {name}="S=2048"'
-        return calls.counts(name, value, what="letters to sizes", example=example)
+        return calls.counts(name, value, least=0, what="letters to sizes", example=example)
 
     return read
 

@@ -690,7 +690,8 @@ class Claims:
         """Bytes that one device would send at an operation once if a class had the axis there that lacks it.
 
         Operands with that class are sharded by it, for which arguments are exchanged, others are gathered, and a sum
-        over it is completed by an all-reduce. None if the operation does not have that class, or a type is unknown.
+        over it is completed by an all-reduce. None if the operation does not have that class, none of its operands has
+        the axis, or a type is unknown.
         """
         assert op.rule is not None
         devices = self.graph.module.mesh.get(axis, 1)
@@ -708,14 +709,18 @@ class Claims:
         for value, mapping in list(self.list_sides(op))[: len(op.operands)]:
             with_it = {number for number, dimension in enumerate(mapping) if here.intersection(dimension[:1])}
             cut = find_cut_dimensions(known_sharding(value), (axis,))
-            if not cut or with_it.intersection(cut) or self.graph.is_filled(value):
+            if not cut or self.graph.is_filled(value):
                 continue
-            if not with_it:
+            if with_it.intersection(cut):
+                moved.append((0, value))
+            elif not with_it:
                 moved.append((1, value))
             elif is_spare or self.graph.is_of_argument(value):  # which is sharded otherwise
                 moved.append((1 / devices, value))
         if here & op.rule.reduction:
             moved.append((2, self.graph.unmoved(self.graph.value(op.results[0]))))
+        if not moved:
+            return None
         counts = [(times, self._count_bytes(value, axis)) for times, value in moved]
         known = [times * size for times, size in counts if size is not None]
         return round(sum(known) * (devices - 1) / devices) if len(known) == len(counts) else None

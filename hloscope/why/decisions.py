@@ -189,7 +189,7 @@ def _is_lost(decision: Decision, shares: Sequence[_Share], idle: IdleAxes, step:
     sent, other = decision.wire_bytes, decision.other_bytes
     if not sent:
         return False
-    if other and sent > LOST_FACTOR * other and _is_notable(sent, other, decision.exposed_us, step):
+    if other is not None and sent > LOST_FACTOR * other and _is_notable(sent, other, decision.exposed_us, step):
         return True
     if not _is_notable(sent, 0, decision.exposed_us, step):
         return False
