@@ -433,6 +433,7 @@ class Claims:
         for lost in self._described[loser]:
             if winner is None:
                 add(self._find_needed(axis, lost))
+                add(self._find_repeated(axis, lost))
                 continue
             for finder in (self._find_spare_sums, self._find_places_of, self._find_sums, self._find_arguments):
                 for won in self._described[winner]:
@@ -512,19 +513,34 @@ class Claims:
         """The values of which an operation needs a dimension whole, with the axis at each other one it divides."""
         for op in self.graph.module.ops:
             for value in self._list_needed(op, axis, lost):
-                origin = value
-                while (outside := self.graph.outside(origin)) is not None:
-                    origin = self.graph.unmoved(outside)
-                maker = self.graph.op(origin)
-                for other in self._list_spare_dimensions(op, value, axis, lost):
-                    classes = self.dimensions.of(origin.index)
-                    if origin.shape != value.shape:
-                        continue
-                    sharding = self._move(known_sharding(origin), axis, other, classes[other])
-                    if maker is not None and maker.source:
-                        yield self._describe_place(maker, origin, sharding)
-                    elif origin.name is not None and origin.name.isidentifier():
-                        yield self._describe_argument(origin, sharding)
+                yield from self._shard_origin(value, axis, self._list_spare_dimensions(op, value, axis, lost))
+
+    def _find_repeated(self, axis: str, lost: DimensionClass) -> Iterator[Place]:
+        """The operands of matmuls that an axis shards nowhere, with the axis at each dimension that is not summed."""
+        kin = self._reach([lost])
+        for op in self.graph.module.ops:
+            sides = list(self.list_sides(op)) if op.rule is not None and op.flops else []
+            cut = (find_cut_dimensions(known_sharding(value), (axis,)) for value, _ in sides)
+            if op.rule is None or any(cut) or self.graph.in_manual(op):
+                continue
+            for value, mapping in sides[: len(op.operands)]:
+                kept = [number for number, factors in enumerate(mapping) if not op.rule.reduction.intersection(factors)]
+                spare = [number for number in kept if self.is_divided_by(value, number, axis)]
+                classes = self.dimensions.of(value.index)
+                yield from self._shard_origin(value, axis, sorted(spare, key=lambda number: classes[number] not in kin))
+
+    def _shard_origin(self, value: ShardyValue, axis: str, numbers: Sequence[int]) -> Iterator[Place]:
+        """The value outside of loops and functions that a value is, with an axis at each of some dimensions."""
+        origin = value
+        while (outside := self.graph.outside(origin)) is not None:
+            origin = self.graph.unmoved(outside)
+        maker, classes = self.graph.op(origin), self.dimensions.of(origin.index)
+        for number in numbers if origin.shape == value.shape else ():
+            sharding = self._move(known_sharding(origin), axis, number, classes[number])
+            if maker is not None and maker.source:
+                yield self._describe_place(maker, origin, sharding)
+            elif origin.name is not None and origin.name.isidentifier():
+                yield self._describe_argument(origin, sharding)
 
     def _list_needed(self, op: ShardyOp, axis: str, lost: DimensionClass) -> Iterator[ShardyValue]:
         """The operands of which an operation needs a dimension of a class whole that an axis shards."""

@@ -220,6 +220,13 @@ def resharded(x, w):
     for _ in range(2):
         x = reshard(jax.nn.relu(x @ w), P(None, None))
     return x
+
+
+@hloscope.target(mesh={"data": 4}, slice="v5e:2x2", args=("u32[2]", "bf16[4,1024,1024]"))
+def idle(key, layers):
+    x = jax.random.normal(jax.random.wrap_key_data(key), (64, 128, 1024), jnp.bfloat16)
+    x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)
+    return (x.astype(jnp.float32) ** 2).mean()
 """
 
 
@@ -258,4 +265,13 @@ def test_a_function_under_vmap_is_constrained_at_the_call_of_vmap(program):
     (decision,) = [each for each in found.decisions if each.is_lost]
     best = decision.trials.helping[0]
     assert '(weights["emb"], tokens), P("data", None, None))' in best.change[0]
+    assert best.after.step_us < 0.5 * decision.trials.before.step_us
+
+
+def test_what_an_idle_axis_lets_devices_repeat_is_sharded_where_it_is_made(other):
+    found = hloscope.analyze(f"{other}:idle", stage="scheduled", try_s=200)
+    (decision,) = [each for each in found.decisions if each.is_lost]
+    assert decision.kind == "idle"
+    best = decision.trials.helping[0]
+    assert best.change[0].startswith("write x = jax.lax.with_sharding_constraint(jax.random.normal(")
     assert best.after.step_us < 0.5 * decision.trials.before.step_us
