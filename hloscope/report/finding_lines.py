@@ -69,7 +69,8 @@ def _render_details(places: Sequence[Finding], about: Sequence[Collective], widt
     parts = _format_parts(about) if many else ""
     told = [("in", parts), ("also at", _format_other_lines(places))]
     for label, words in [(label, words) for label, words in told if words] + details:
-        first, *code = words.split("\n") if label == "fix" else [join_lines(words)]
+        # lines of code stay as they are
+        first, *code = words.split("\n") if words.startswith("write ") else [join_lines(words)]
         yield from hang(
             Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), join_lines(first)), width, indent=7 + len(label)
         )

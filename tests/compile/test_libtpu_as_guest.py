@@ -79,9 +79,7 @@ def test_a_spinner_shows_on_a_terminal_only(root):
 
 
 def test_without_jax_the_error_says_what_still_works(says, monkeypatch):
-    import importlib.util
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(environment, "find_spec", lambda _name: None)
     with pytest.raises(TargetError) as caught:
         environment.require_jax()
     assert "JAX" in caught.value.what
