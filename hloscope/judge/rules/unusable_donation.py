@@ -43,7 +43,7 @@ class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.
                         self,
                         f"{array.name} is donated with {array.sharding}, but {other.name}, of the same type, comes "
                         f"back with {other.sharding}: if it replaces {array.name}, it is moved before the next step",
-                        cost="that move is no part of this step, and no memory is reused",
+                        cost="that move is not in this step, and no memory is reused",
                         fix=f"request {array.sharding} for {other.name}: its move is then priced in this step",
                     )
                     continue
