@@ -151,11 +151,12 @@ def describe_gain(before: Figures | None, trial: Trial) -> str:
             sent = f"{before.sent_words(axis)} -> {after.sent_words(axis)}"
             words.append(f"over {axis or 'no axis'} one device sends {sent} per step")
     if before.hbm_bytes != after.hbm_bytes:
-        words.append(f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device")
+        what = "HBM without code" if CompileStage.SCHEDULED in (before.stage, after.stage) else "HBM"
+        words.append(f"{what} {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device")
     if before.collectives != after.collectives:
         words.append(f"{before.collectives} -> {pluralize(after.collectives, 'collective')}")
     if after.stage is CompileStage.SCHEDULED:
-        words.append("estimated: the changed program is scheduled, not compiled")
+        words.append("estimated: both programs are scheduled, not compiled")
     return "; ".join(words)
 
 

@@ -44,7 +44,7 @@ def test_the_best_of_scheduled_programs_is_compiled_beside_the_program_as_writte
     lines = [words for _, words in describe_trials(found)]
     assert f"{best.before.step_words} (" in lines[1]
     assert "estimated" not in lines[1]
-    said = "estimated: the changed program is scheduled"
+    said = "estimated: both programs are scheduled"
     priced = [(trial, line) for trial, line in zip(found.trials, lines[1:], strict=False) if " us (" in line]
     assert all((said in line) is (trial.after.stage is SCHEDULED) for trial, line in priced)
 
