@@ -53,6 +53,11 @@ class Place(Brief):
     spec: str
     argument: str | None = None
 
+    @property
+    def is_named(self) -> bool:
+        """True if the value has a name of the user's."""
+        return not self.array.startswith("result of ")
+
 
 _Place = Annotated[Place, Table("places", "Values where decisions fell.")]
 _AskedBy = Annotated[AskedBy, Table("askers", "Who put axes on arrays.")]
@@ -112,6 +117,11 @@ class Decision(Brief):
     repeated_us: float | None = None
     is_lost: bool = False
     trials: Trials | None = None
+
+    @property
+    def first_place(self) -> Place | None:
+        """The first place at a value that has a name in the source, or otherwise the first one; None without places."""
+        return next((place for place in self.places if place.is_named), next(iter(self.places), None))
 
     @property
     def summary_of_all(self) -> str:

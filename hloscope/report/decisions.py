@@ -83,7 +83,7 @@ def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
         return
     if winner is not None:
         claims = f"{loser.name}{_format_request(decision.lost_by)}, or {winner.name}{_format_request(decision.held_by)}"
-        array = "".join(f" of {_name_place(place)}" for place in decision.places[:1])
+        array = "" if decision.first_place is None else f" of {_name_place(decision.first_place)}"
         yield "", f"{decision.axis} can shard only one dimension{array}: {claims}"
     elif decision.lost_by:
         yield "", f"{decision.axis} is requested for {loser.name} by {_name_askers(decision.lost_by)}"
@@ -101,8 +101,8 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "then", describe_gain(best.before or trials.before, best)
         yield from (("", condition) for condition in best.conditions)
         return
-    if trials is None and decision.places:
-        place = decision.places[0]
+    place = decision.first_place
+    if trials is None and place is not None:
         yield "not tried", f"`{place.array}` constrained to {place.spec}{_format_other_bytes(decision)}"
     elif trials is None and decision.kind is DecisionKind.IDLE and decision.loser is not None:
         yield "not tried", f"arguments and outputs with {decision.axis} at {decision.loser.name}"

@@ -35,11 +35,11 @@ class LostBatch(BuiltinRule, name="lost-batch", severity=Severity.WARNING):
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each axis that is where it costs most."""
         for decision in facts.analysis.decisions:
-            sent, other = decision.wire_bytes or 0, decision.other_bytes or 0  # one that needs 0 is not understood
-            is_cheaper = decision.is_lost and decision.winner is not None and 0 < other < sent
+            sent, other = decision.wire_bytes or 0, decision.other_bytes
+            is_cheaper = decision.is_lost and decision.winner is not None and other is not None and other < sent
             if not is_cheaper or sent < self.min_wire_bytes:
                 continue
-            place = decision.places[0] if decision.places else None
+            place = decision.first_place
             cost = f"{format_bytes(decision.wire_bytes)} sent per step"
             if decision.exposed_us is not None:
                 cost += f", {format_time(decision.exposed_us)} exposed"
