@@ -49,7 +49,7 @@ def by_hand(function, suggestion):
 
 
 def options(facts):
-    return {"args": facts.args, "mesh": facts.mesh, "out": facts.out, "donate": facts.donate}
+    return {"args": facts.args, "mesh": facts.mesh, "out": facts.out, "dims": facts.dims, "donate": facts.donate}
 
 
 @pytest.mark.usefixtures("cached")
