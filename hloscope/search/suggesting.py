@@ -300,10 +300,7 @@ class Search:
     def _compile(self, points: Sequence[Point], *, explains: bool = False) -> None:
         """Compiles points in parallel, and records them in order."""
         waiting: deque[tuple[Point, Resharding, FigureCache | None, Figures | PendingCompile | str]] = deque()
-        late = Timer(max(self._until - monotonic(), 0.0), lambda: _drop_compiles(waiting))
-        late.daemon = True
-        if self._effort.seconds is not None:
-            late.start()
+        late = self._start_timer(waiting)
         # a worker whose program is scheduled makes machine code until it is ended, which keeps it from the next one
         is_scheduled = self._compile_stage is CompileStage.SCHEDULED
         most = count_useful_workers() if is_scheduled else _SIDE_BY_SIDE
@@ -327,6 +324,14 @@ class Search:
             _drop_compiles(waiting)
         if monotonic() >= self._until:
             self.found.stopped = self._limit
+
+    def _start_timer(self, compiles: Iterable[tuple[object, ...]]) -> Timer:
+        """The timer that stops compiles at the deadline: the limit of each counts from its own start."""
+        timer = Timer(max(self._until - monotonic(), 0.0), lambda: _drop_compiles(compiles))
+        timer.daemon = True
+        if self._effort.seconds is not None:
+            timer.start()
+        return timer
 
     def _find_change(self, point: Point) -> Resharding | None:
         """The change to a point; None if JAX would refuse it or nothing changes."""
@@ -455,6 +460,7 @@ class Search:
         started: list[tuple[FigureCache | None, Figures | PendingCompile | str]] = []
         confirmed: list[CompiledPoint] = []
         own = find_compiled_figures(self._subjects[0][0])
+        late = self._start_timer(started)
         try:
             for each in chosen:
                 known = own if each is self.found.own else None
@@ -463,15 +469,18 @@ class Search:
                 figures, _ = _collect(kept, pending)
                 if not isinstance(figures, str):
                     confirmed.append(replace(each, figures=figures))
+                elif monotonic() >= self._until:
+                    raise _LateError
                 elif each is self.found.own:
                     raise CompileError(figures)
                 else:
                     self.found.failures[figures] += 1
-        except TimeLimitError:
+        except (TimeLimitError, _LateError):
             self.found.stopped = self._limit
             if len(confirmed) < 2:  # the program as written alone says nothing
                 return
         finally:
+            late.cancel()
             _drop_compiles(started)
         self.found.confirmed = confirmed
 
@@ -491,6 +500,10 @@ class Search:
             freed = CompiledPoint(space=found.space, point=found.point, change=change, figures=figures)
             if self.found.freed is None or freed.order < self.found.freed.order:
                 self.found.freed = freed
+
+
+class _LateError(Exception):
+    """A compile was stopped at the deadline."""
 
 
 def _drop_compiles(waiting: Iterable[tuple[object, ...]]) -> None:
