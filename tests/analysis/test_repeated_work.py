@@ -20,6 +20,7 @@ from hloscope.compile.estimates import ShardyRuns, estimate_cost
 from hloscope.model.capture import find_evidence
 from hloscope.model.vocabulary import Bound, CompileStage
 
+pytestmark = pytest.mark.process
 MESH = {"data": 4, "model": 2}
 
 
