@@ -29,6 +29,7 @@ from hloscope.hlo import HloInstruction
 from hloscope.hlo.call_graph import HloGraph, Value
 from hloscope.hlo.records import UNBOUNDED
 from hloscope.model import Analysis, Collective, Collectives, ModelPart, MovedValue, Phase, Role
+from hloscope.model.analysis import parse_argument_path
 from hloscope.model.collectives import change_collective
 
 # ---- paths to places in a model: pytree paths of arguments, and the name stacks that JAX gives operations
@@ -38,19 +39,11 @@ from hloscope.model.collectives import change_collective
 
 ModelPath = tuple[str, ...]
 
-_STEP = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|<flat index (\d+)>|(\d+))\]|\.(\w+)|([^.\[\]]+)""")
-_HOLDER = re.compile(r"\.(?:raw_)?value$|\.get_value\(\)$")
 _LEAVES = frozenset({"bias", "embedding", "kernel", "scale", "weight"})
 """The names that frameworks give the arrays of a module."""
 _ALL_OF_THEM = frozenset({"parameters", "params"})
 _ROOTS = _ALL_OF_THEM | {"model", "weights"}
 """The names of the parameters within a state that also holds the optimizer's."""
-
-
-def parse_argument_path(name: str) -> ModelPath:
-    """Parses `params['layers'][0]['mlp'].value` into `params`, `layers`, `0`, `mlp`, without NNX's array holders."""
-    held = _HOLDER.sub("", name)
-    return tuple(next(filter(None, groups), "") for groups in _STEP.findall(held))
 
 
 _TRANSFORMED = re.compile(r"(?:\w+\()+(?P<inside>[^()]*)\)+")

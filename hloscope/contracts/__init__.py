@@ -8,9 +8,9 @@ Both notations give the same `Contract`, and so does a list of clauses, as in a 
 
     contract = ["all-reduce@Y <= 32KiB x2", "nothing else", "hbm <= 14GiB"]
 
-An *expectation* (`all-reduce@Y`) means exactly these axes, whole ones unless it names a part
-(`Y:(1)2`), and that there is such a collective. A *ban* (`no all-gather@X`) and a *limit* (`wire@X <= 6MB/step`) cover
-everything that runs over X, alone or with other axes. What cannot be decided fails: unknown is never zero.
+An *expectation* (`all-reduce@Y`) means exactly these axes, each as a whole unless it names a part (`Y:(1)2`), and that
+there is such a collective. A *ban* (`no all-gather@X`) and a *limit* (`wire@X <= 6MB/step`) cover everything that runs
+over X, alone or with other axes. What cannot be decided fails: unknown is never zero.
 """
 
 from hloscope.judge.building import (

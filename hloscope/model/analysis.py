@@ -357,6 +357,17 @@ class Analysis(Shown, Evident):
         return self.collectives.to_dataframe()
 
 
+# Source of the form of names: JAX's `jax.tree_util.keystr`.
+_STEP = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|<flat index (\d+)>|(\d+))\]|\.(\w+)|([^.\[\]]+)""")
+_HOLDER = re.compile(r"\.(?:raw_)?value$|\.get_value\(\)$")
+
+
+def parse_argument_path(name: str) -> tuple[str, ...]:
+    """Parses `params['layers'][0]['mlp'].value` into `params`, `layers`, `0`, `mlp`, without NNX's array holders."""
+    held = _HOLDER.sub("", name)
+    return tuple(next(filter(None, groups), "") for groups in _STEP.findall(held))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ArrayFact(Helpful):
     """One argument or output array of the program.

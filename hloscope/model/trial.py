@@ -288,7 +288,7 @@ class Trial(Brief):
             (self.frees_output, f"if the result may have another sharding than the requested one{becomes}"),
             (
                 self.opened and not self.frees_output,
-                f"where no output sharding is requested, {', '.join(self.opened)}",
+                f"outputs that are left open change: {', '.join(self.opened)}",
             ),
             (self.pads, "these figures leave out the cost of the wrapper that pads and slices"),
         )

@@ -145,7 +145,7 @@ def try_decision(
         trials=compiled,
         candidates=len(done) + len(problems),
         not_tried=why_not,
-        verdict="" if helps or search.stopped or not compiled else search.describe_verdict(compiled[0]),
+        verdict="" if helps or search.stopped or not compiled else search.describe_verdict(decision, compiled[0]),
         stopped=search.stopped,
         seconds=monotonic() - begun,
     )
@@ -349,10 +349,11 @@ class _CureSearch:
         self.problems: list[str] = []
         self.stopped = False
 
-    def describe_verdict(self, best: Trial) -> str:
-        """The verdict without a cure: to leave it is advice only if the axis was put where it lacks."""
+    def describe_verdict(self, decision: Decision, best: Trial) -> str:
+        """The verdict without a cure: to leave it is advice only if the axis was given to the one that lost it."""
         was_turned = any(ranked.cure.places or ranked.cure.turned or ranked.cure.turns for ranked, _ in self.done)
-        label = "leave it" if was_turned and not self.problems else "no cure was found"
+        is_known = decision.winner is not None and was_turned and not self.problems
+        label = "leave it" if is_known else "no cure was found"
         return f"{label}: {_describe_verdict(self._before, best)}"
 
     def run(self, decision: Decision) -> None:
@@ -628,12 +629,13 @@ class _CureSearch:
         subject.stage(f"trying {_name_cure(cure)}")
         captured, after = price_changed(subject, ranked.program.lowered, before, self._until - monotonic())
         opened = _list_changed_outputs(subject, captured)
+        more = len(opened) - _MOST_OPENED
         return captured, Trial(
             change=tuple(_describe_cure(cure, ranked.program)),
             after=after,
             helps=is_worthwhile(before, after),
             frees_output=cure.change is not None and cure.change.frees_output,
-            opened=opened[:_MOST_OPENED],
+            opened=(*opened[:_MOST_OPENED], f"{more} more") if more > 0 else opened,
             moves=() if cure.change is None else tuple(leaf.name for leaf in cure.change.moved),
         )
 

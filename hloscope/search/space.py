@@ -14,11 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from hloscope.base.errors import NotationError, did_you_mean
+from hloscope.base.results import group_by
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.compiling import make_array_records
 from hloscope.compile.lowering import Lowered
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, LeafChange, Resharding
 from hloscope.compile.step import order_devices
+from hloscope.model.analysis import parse_argument_path
 from hloscope.model.capture import CapturedArray, ShardyModule, ShardyOp, ShardyValue, ValueSharding, axes_in
 from hloscope.tpu.slices import Slice, SliceDevice, list_devices
 from hloscope.why.reshards import known_sharding
@@ -26,7 +28,6 @@ from hloscope.why.shardy_graph import BARRIER_KINDS, DimensionClass, Dimensions,
 
 # ---- A program's arguments and results: their shardings, which of them belong together, and replaced arguments
 
-_PART = re.compile(r"\['([^']*)'\]|\[\"([^\"]*)\"\]|\[(\d+)\]|\.(\w+)")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -56,7 +57,7 @@ class ProgramLeaf:
     @property
     def tail(self) -> tuple[str, ...]:
         """The path within its tree: `('layers', '3', 'w')` of `params['layers'][3].w`."""
-        return tuple(next(filter(None, found), "0") for found in _PART.findall(self.array.name))
+        return parse_argument_path(self.array.name)[1:]
 
 
 class ProgramLeaves:
@@ -584,10 +585,11 @@ class Space:
         for op in self.constraints:
             after = None if point.constraints == DROPPED else self.follow_classes(op.results[0], cut)
             edits.append((op, op.asked or self.graph.value(op.results[0]).sharding, after))
+        of_line = group_by(edits, lambda each: each[0].source[:1])
         for op, before, after in edits:
             if after != before or point.constraints != FOLLOWING:
                 edit = ConstraintEdit(operation=op.identity[-1], sharding=after)
-                yield ConstraintChange(edits=(edit,), place=_name_place(op, edits), before=before)
+                yield ConstraintChange(edits=(edit,), place=_name_place(op, of_line[op.source[:1]]), before=before)
 
     def cut_classes(self, point: Point) -> dict[DimensionClass, tuple[str, ...]]:
         """The axes that shard each class of dimensions: data take precedence over weights."""
@@ -629,7 +631,12 @@ _Edit = tuple[ShardyOp, ValueSharding | None, ValueSharding | None]
 
 
 def _name_place(op: ShardyOp, edits: Sequence[_Edit]) -> str:
-    """The line of a constraint: `moe.py:31`; if others in that line are edited otherwise, that of the helper's call."""
+    """The line of a constraint: `moe.py:31`; if others in that line are edited otherwise, that of the helper's call.
+
+    Args:
+        op: The constraint.
+        edits: Those in its line.
+    """
     own = next(edit for other, *edit in edits if other is op)
     others = [other.source for other, *edit in edits if edit != own]
     apart = (at for at in range(len(op.source)) if all(op.source[: at + 1] != each[: at + 1] for each in others))

@@ -46,10 +46,10 @@ _SHARE_OF_RANKING = 0.1
 _SHARE_OF_RECIPES = 0.6
 """The shares of all compiles that begin the search: recipes, and at most the best of the ranking."""
 _CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in a different order"
-_RANKING_OVER = "the time for ranking was over, two fifths of the limit"
+_RANKING_OVER = "ranking used up its two fifths of the time limit"
 _SHARE_SEARCHING = 0.6
 """The share of the time for points that are only scheduled: the rest is for the machine code of the best ones."""
-_SEARCHING_OVER = "three fifths of the time limit were over; the others are for compiling the best to machine code"
+_SEARCHING_OVER = "the search used up its three fifths of the time limit; the rest is for the machine code of the best"
 _MOST_TURNED, _MOST_WRITTEN = 3, 2
 """The number of points of which a lost decision is turned, and of programs to compile with constraints there."""
 _LITTLE = 0.05

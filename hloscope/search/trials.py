@@ -186,7 +186,7 @@ _MORE_S = 2.0
 """The extra time for the demands on the caller, if the trials took all the time: programs of copies compile at once."""
 _MOST_NEAR, _SOON_S, _ESTIMATED = 2, 10.0, 1.25
 """The number of programs that are compiled to the end beside the best, the time that this may take, and the ratio of
-two estimated steps up to which the compiled ones may be in the other order."""
+two estimated steps up to which the compiled ones may be in the other order: estimates are to be within 25%."""
 _TIE = 0.01
 """The gain, as a share, up to which a change counts as no better."""
 

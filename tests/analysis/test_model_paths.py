@@ -8,13 +8,13 @@ from hloscope.analysis.model_parts import (
     find_model_paths,
     find_phase,
     fold_paths,
-    parse_argument_path,
     parse_scopes,
     render_layers,
     render_number_ranges,
 )
 from hloscope.analysis.provenance import find_shared_helpers, find_users_frame
 from hloscope.model import Phase, SourceFrame
+from hloscope.model.analysis import parse_argument_path
 
 
 @pytest.mark.parametrize(

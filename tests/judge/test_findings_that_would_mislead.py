@@ -272,3 +272,15 @@ def test_fewer_elements_than_devices_are_not_to_be_made_more(says):
     assert re.findall(r"\d+", one.message) == ["0", "1", "8", "1", "88"]
     assert "with_sharding_constraint" in one.fix
     says([one.message, one.fix])
+
+
+@pytest.mark.tpu_compiler
+def test_a_donated_argument_is_told_apart_from_one_whose_memory_is_reused():
+    def step(kept, dropped):
+        return kept * 0.9, dropped.sum()
+
+    found = hloscope.analyze(
+        step, ("f32[8192@X,1024]", "f32[8192,1024]"), mesh={"X": 8}, slice="v5e:2x4", donate=(0, 1), trials=False
+    )
+    (said,) = [each.message for each in found.findings if each.rule == "unusable-donation"]
+    assert said == "dropped is donated, but no output reuses its memory"

@@ -254,7 +254,7 @@ def test_a_reshard_of_explicit_axes_is_turned_and_what_it_changes_is_said(other)
     best = next(iter(trials[0].helping))
     assert best.change[0] == 'write x = reshard(x, P("data", None))'
     assert best.after.step_us < 0.8 * trials[0].before.step_us
-    assert best.conditions == ("where no output sharding is requested, result becomes P('data', None)",)
+    assert best.conditions == ("outputs that are left open change: result becomes P('data', None)",)
     assert best.conditions[0] in " ".join(str(found).split())
 
 

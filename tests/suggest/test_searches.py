@@ -223,7 +223,7 @@ def slow_code(monkeypatch):
 def test_a_search_that_ends_for_the_machine_code_says_which_limit_it_was(monkeypatch):
     monkeypatch.setattr(suggesting, "_SHARE_SEARCHING", 0.02)
     found = hloscope.suggest(shardable.experts, candidates=400, budget_s=200)
-    assert found.stopped.startswith("three fifths of the time limit")
+    assert found.stopped.startswith("the search used up its three fifths of the time limit")
 
 
 @pytest.mark.usefixtures("slow_code")

@@ -26,6 +26,8 @@ _MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
 """An all-reduce gathers too if devices add zeros for missing parts: XLA writes small gathers this way."""
 
 _MUCH_LARGER = 4
+"""The ratio of an array to what a step of an operation moves from which the array itself keeps its sharding."""
+
 _LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
 
 
@@ -57,9 +59,11 @@ class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING)
 
 
 def _is_small(collective: Collective, reason: Reason) -> bool:
-    """Returns whether a step of an operation moves far less than the array that it works on."""
-    moved = sum(prod(shape.dimensions or ()) for shape in collective.result_shapes)
-    return reason.moved is not None and moved < prod(reason.moved.shape) / _MUCH_LARGER
+    """Returns whether a step of an operation surely moves far less than the array that it works on."""
+    sizes = [shape.dimensions for shape in collective.result_shapes]
+    if reason.moved is None or None in sizes:
+        return False
+    return sum(map(prod, filter(None, sizes))) < prod(reason.moved.shape) / _MUCH_LARGER
 
 
 INVALID = (

@@ -14,12 +14,11 @@ Use instead: return an array of the same shape, dtype and sharding as the argume
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from hloscope.base.units import format_bytes
 from hloscope.judge.rule import BuiltinRule, Facts, finding_of
-from hloscope.model.analysis import ArrayFact
+from hloscope.model.analysis import ArrayFact, parse_argument_path
 from hloscope.model.finding import Finding, Severity
 
 
@@ -58,23 +57,25 @@ class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.
 
 
 def _find_moved(argument: ArrayFact, outputs: Sequence[ArrayFact]) -> ArrayFact | None:
-    """The output of an argument's type that comes back with another sharding: of several, the one of the same path."""
+    """The output of an argument's type that comes back with another sharding: of several, the one of the same path.
+
+    An output that is written over another donated argument replaces that one.
+    """
     alike = [
         each
         for each in outputs
-        if (each.global_shape, each.dtype) == (argument.global_shape, argument.dtype)
+        if not each.donated
+        and (each.global_shape, each.dtype) == (argument.global_shape, argument.dtype)
         and None not in (each.sharding, argument.sharding)
         and each.sharding != argument.sharding
     ]
-    of_path = [each for each in alike if _read_path(each)[-1:] and _is_end(_read_path(argument), _read_path(each))]
+    of_path = [each for each in alike if _is_same_path(argument, each)]
     return alike[0] if len(alike) == 1 else of_path[0] if len(of_path) == 1 else None
 
 
-def _read_path(array: ArrayFact) -> list[str]:
-    return re.findall(r"\[[^\]]*\]|\.\w+", array.name)
-
-
-def _is_end(path: list[str], whole: list[str]) -> bool:
+def _is_same_path(one: ArrayFact, other: ArrayFact) -> bool:
+    """Returns whether one path in a tree, such as `['p']['up']`, is the end of another one."""
+    path, whole = sorted((parse_argument_path(each.name)[1:] for each in (one, other)), key=len)
     return bool(path) and whole[-len(path) :] == path
 
 
