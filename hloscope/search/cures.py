@@ -407,6 +407,7 @@ class _CureSearch:
         found: list[_Ranked] = []
         level = [kept.put(place) for place in decision.places if not kept.has(place)]
         if kept == _Cure():
+            level += map(kept.add, self._list_repeated(decision))
             level += [_Cure(change=change) for change in self._turn_constraints(decision)]
             level = [*self._turn_types(decision), *level]
         fastest = inf
@@ -424,6 +425,12 @@ class _CureSearch:
                 opened = replace(best.cure, places=(*before, (last, True)))
                 found += self._make_all([opened], until)
         return sorted(found, key=lambda each: (each.time_us, len(each.cure.places)))
+
+    def _list_repeated(self, decision: Decision) -> tuple[Place, ...]:
+        """The operands of matmuls that devices repeat because of a decision without a winner."""
+        if self._program is None or decision.winner is not None or decision.loser is None:
+            return ()
+        return self._program.claims.find_repeated_places(decision.axis, decision.loser)
 
     def _join_axes(self, decision: Decision) -> Iterator[Place]:
         """The places of a decision with other axes too, if these lost the same dimension to the same one."""

@@ -433,12 +433,18 @@ class Claims:
         for lost in self._described[loser]:
             if winner is None:
                 add(self._find_needed(axis, lost))
-                add(self._find_repeated(axis, lost))
                 continue
             for finder in (self._find_spare_sums, self._find_places_of, self._find_sums, self._find_arguments):
                 for won in self._described[winner]:
                     add(finder(axis, won, lost))
         return tuple(found.values())[:_MOST_PLACES]
+
+    def find_repeated_places(self, axis: str, loser: Dimension) -> tuple[Place, ...]:
+        """The first operands of matmuls that devices repeat because an axis shards nothing there, with the axis."""
+        places = (place for lost in self._described[loser] for place in self._find_repeated(axis, lost))
+        return tuple({(place.argument, place.source[:1], place.sharding): place for place in places}.values())[
+            :_MOST_PLACES
+        ]
 
     def describe_all(self) -> None:
         """Describes all classes, so that places are found by descriptions from another trace of the program."""

@@ -63,6 +63,8 @@ TURNED = {
     "language:whole_by_constraint": "P('data', None, None) -> P('data', None, 'model')",
 }
 """A part of the cure that is printed first, for decisions of several kinds."""
+LITTLE = {"states:state_transposed": 0.85}
+"""The share of the step that is left, where the twin by hand gains less than a fifth too."""
 
 
 @pytest.mark.tpu_compiler
@@ -73,7 +75,7 @@ def test_the_cure_that_is_printed_first_makes_the_step_faster(name):
     assert ROWS[name].lost.matches(lost, read_dims(ROWS[name]))
     best = lost.trials.helping[0]
     assert TURNED[name] in "; ".join(best.change)
-    assert best.after.step_us < 0.85 * lost.trials.before.step_us
+    assert best.after.step_us < LITTLE.get(name, 0.8) * lost.trials.before.step_us
 
 
 @pytest.mark.tpu_compiler
