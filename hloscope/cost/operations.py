@@ -306,14 +306,9 @@ def _scale_moved(whole: Moved, read_bytes: int) -> Moved:
 def _writes_single_rows(value: HloInstruction) -> bool:
     """Returns whether an update in HBM has fewer rows than the tiles of its target."""
     layout = value.shape.layout
-    if (
-        value.opcode != "dynamic-update-slice"
-        or layout is None
-        or not layout.tiles
-        or memory_space(value.shape) != _HBM
-    ):
+    if value.opcode != "dynamic-update-slice" or layout is None or memory_space(value.shape) != _HBM:
         return False
-    if len(layout.tiles[0]) < 2 or len(layout.minor_to_major) < 2:
+    if not layout.tiles or len(layout.tiles[0]) < 2 or len(layout.minor_to_major) < 2:
         return False
     axis = layout.minor_to_major[1]
     rows = value.operands[1].shape.dimensions[axis]
@@ -360,6 +355,7 @@ _FREE_CALLS = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint", "Pin", "Unpin",
     "annotate_device_placement", "MoveToDevice", "MoveToHost",
 })  # fmt: skip
+_MOVING_CALLS = frozenset({"X64Combine", "X64SplitHigh", "X64SplitLow"})  # they join or split halves of 64-bit values
 _MOVES = frozenset({
     "copy", "reshape", "convert", "broadcast", "iota", "transpose", "slice", "concatenate", "pad", "reverse",
     "dynamic-slice", "dynamic-update-slice", "reduce-precision", "bitcast-convert", "select", "add", "subtract",
@@ -684,7 +680,7 @@ class Operations:
         return self.hbm_time_us(moved) + moved.vmem_bytes / (self._hbm_bytes_per_us * VMEM_OVER_HBM)
 
     def _roofline(self, instruction: HloInstruction, work: Work, *, known: bool) -> OperationTime:
-        whole, is_call = self._traffic.of(instruction), instruction.opcode == "custom-call"
+        whole, is_call = self._traffic.of(instruction), instruction.opcode == "custom-call" and not known
         least = self._traffic.written(instruction) if is_call else self._traffic.needed(instruction)
         moved = least if known else whole
         return OperationTime(
@@ -707,7 +703,7 @@ class Operations:
         said = said or (0.0, 0.0)
         if any(said) or instruction.custom_call_target == PALLAS:
             return self._kernel(instruction, *said)
-        return self._roofline(instruction, _NO_WORK, known=False)
+        return self._roofline(instruction, _NO_WORK, known=instruction.custom_call_target in _MOVING_CALLS)
 
     def said_of(self, call: HloInstruction) -> tuple[float, float] | None:
         """FLOPs and bytes of a custom call from the user, otherwise from its author; None if it has cycles."""

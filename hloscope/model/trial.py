@@ -320,7 +320,7 @@ class Trials(Brief):
         trials: The compiled changes, most helpful first.
         candidates: Number of candidate changes.
         not_tried: Why nothing was tried, or why the remaining changes were not; None if neither is to be said.
-        verdict: Why the collective is better left as it is; empty if a change helps or if that is undecided.
+        verdict: Why the collective is better left as it is, or why that is undecided; empty if a change helps.
         stopped: Whether time ran out, or Ctrl-C was pressed, before all changes were tried.
         seconds: Duration of the trials.
     """

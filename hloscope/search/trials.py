@@ -222,7 +222,7 @@ def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits
     if not found:
         is_own = collective.reason.kind is ReasonKind.AUTHORED
         why = "the program itself requests it" if is_own else "no sharding change is known that may remove it"
-        return Trials(before=before, not_tried=why, verdict=_describe_verdict(before, (), 0, collective))
+        return Trials(before=before, not_tried=why, verdict=describe_verdict(before, (), 0, collective))
     subject.stage(f"ranking {pluralize(len(found), 'change')}")
     order = rank_changes(subject, found, limits.seconds)
     done, stopped = _try_in_order(subject, before, order, limits, begun)
@@ -245,7 +245,7 @@ def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits
         not_tried=None
         if trials or stopped
         else f"JAX cannot trace the program with any of {pluralize(len(order), 'change')}",
-        verdict=_describe_verdict(before, trials, len(order), collective, stopped=stopped),
+        verdict=describe_verdict(before, trials, len(order), collective, stopped=stopped),
         stopped=stopped,
         seconds=monotonic() - begun,
     )
@@ -506,7 +506,7 @@ def _sort_best_first(trials: Sequence[tuple[Resharding, Trial]]) -> list[tuple[R
     return sorted(judged, key=key)
 
 
-def _describe_verdict(
+def describe_verdict(
     before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective, *, stopped: bool = False
 ) -> str:
     """The conclusion, with reasons, that the program is best left as it is; not before all planned trials are done."""
@@ -514,12 +514,14 @@ def _describe_verdict(
         return ""
     hardly_matters = list(_explain_leaving(before, collective))
     reasons = [*hardly_matters]
+    is_open = False
     if trials:
+        described, is_open = _describe_best(before, trials)
         count = (
             pluralize(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
         )
-        reasons.append(f"tried {count}, {_describe_best(before, trials)}")
-    label = "nothing found yet" if stopped and not hardly_matters else "leave it"
+        reasons.append(f"tried {count}, {described}")
+    label = "leave it" if hardly_matters else "nothing found yet" if stopped else "undecided" if is_open else "leave it"
     return f"{label}: {'; '.join(reasons)}" if reasons else ""
 
 
@@ -535,18 +537,19 @@ def _explain_leaving(before: Figures, collective: Collective) -> Iterator[str]:
         yield f"it takes {bound.marked(format_share(share))} of the step"
 
 
-def _describe_best(before: Figures, trials: Sequence[Trial]) -> str:
+def _describe_best(before: Figures, trials: Sequence[Trial]) -> tuple[str, bool]:
+    """The best of changes of which none surely helps, and whether it may help."""
     pairs = [(trial.before or before, trial.after) for trial in trials if trial.after is not None]
     gains = [(gained, *pair) for pair in pairs if (gained := compute_gain(*pair)) is not None]
     if not gains:
-        return "none of which compiles"
+        return "none of which compiles", False
     best, was, after = max(gains, key=lambda each: each[0])
     ratio = after.ratio_bound(was)
     if best <= -_NOTHING:
-        return f"the best of which is {ratio.marked(format_share(-best))} slower"
+        return f"the best of which is {ratio.marked(format_share(-best))} slower", False
     if best < _NOTHING:
-        return "none of which makes it faster"
+        return "none of which makes it faster", False
     share = (-ratio).marked(format_share(best))
     if best > LEAST_TIME_GAIN:
-        return f"the best of which may be {share} faster: some of its costs are unknown"
-    return f"the best of which is {share} faster, less than the model can resolve"
+        return f"the best of which may be {share} faster: some of its costs are unknown", True
+    return f"the best of which is {share} faster, less than the model can resolve", False

@@ -174,6 +174,12 @@ def test_compiler_marks_are_free():
     assert time_of('ROOT %b = f32[8] custom-call(), custom_call_target="AllocateBuffer"').basis is TimeBasis.FREE
 
 
+def test_halves_of_wide_values_are_split_by_moving_their_bytes():
+    words = "%a = u64[1024,128] parameter(0)"
+    split = time_of(words, 'ROOT %b = u32[1024,128] custom-call(%a), custom_call_target="X64SplitLow"')
+    assert (split.basis, split.moved_bytes) == (TimeBasis.ROOFLINE, 1024 * 128 * (8 + 4))
+
+
 def test_a_reshape_moves_its_tiles_and_otherwise_only_renames():
     flat = "f32[1048576]{0:T(1024)}"
     moved = time_of(f"%a = {flat} parameter(0)", f"ROOT %r = {BLOCK} reshape(%a)")

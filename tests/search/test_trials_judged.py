@@ -7,9 +7,10 @@ from itertools import product
 
 import pytest
 
-from hloscope.model.trial import Figures, RuleUse
-from hloscope.model.vocabulary import Bound
-from hloscope.search.trials import compute_gain, is_worthwhile
+from hloscope.model import Collective, make_shapes
+from hloscope.model.trial import Figures, RuleUse, Trial
+from hloscope.model.vocabulary import Bound, Kind, Link
+from hloscope.search.trials import compute_gain, describe_verdict, is_worthwhile
 
 BEFORE = Figures(
     step_us=100.0,
@@ -20,6 +21,23 @@ BEFORE = Figures(
     wire_bound=Bound.EXACT,
     hbm_bytes=1000,
     collectives=1,
+)
+COLLECTIVE = Collective(
+    kind=Kind.ALL_GATHER,
+    name="all-gather.1",
+    computation="main",
+    line=10,
+    axes=("X",),
+    groups=((0, 1),),
+    group_size=2,
+    link=Link.ICI,
+    operand_shapes=make_shapes("bf16[256]"),
+    result_shapes=make_shapes("bf16[512]"),
+    payload_bytes=1024,
+    wire_bytes=512,
+    executions=1,
+    executions_bound=Bound.EXACT,
+    exposed_us=60.0,
 )
 FASTER = replace(BEFORE, step_us=50.0, wire_bytes=0, wire_bytes_by_axis={}, collectives=0)
 
@@ -123,3 +141,13 @@ def test_gain_is_a_share_of_the_step():
     assert compute_gain(BEFORE, FASTER) == 0.5
     assert compute_gain(BEFORE, replace(BEFORE, step_us=150.0)) == -0.5
     assert compute_gain(BEFORE, replace(BEFORE, step_us=None)) is None
+
+
+@pytest.mark.parametrize(("after", "expected"), [
+    (replace(FASTER, step_bound=Bound.AT_LEAST, unknown=("kernel splash",)), "undecided: tried 1 change, the best of "),
+    (replace(BEFORE, step_us=100.0), "leave it: tried 1 change, none of which makes it faster"),
+    (replace(BEFORE, step_us=150.0), "leave it: tried 1 change, the best of which is 50.0% slower"),
+], ids=["unknown", "equal", "slower"])  # fmt: skip
+def test_a_change_that_may_help_is_left_undecided(after, expected):
+    trial = Trial(change=("argument x: P() -> P('X')",), after=after, helps=False)
+    assert describe_verdict(BEFORE, (trial,), 1, COLLECTIVE).startswith(expected)
