@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ GENERATIONS = ("v4", "v5e", "v5p", "v6e", "7x")
 _TIMES = re.compile(r"(_us|time_error|^time|^overlap|^findings|^notes|^versions|^stage|^row|^column)$")
 _OTHER = {"generated_code_bytes", "most_code_bytes", "peak_bytes", "fits", "source", "why"}
 """What is known at the second stage alone, and rows of tables; places and reasons are compared as text."""
+_TABLES = {"stacks", "frames", "operations", "tensors", "parts", "askers"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +186,10 @@ def _list_facts(found: Analysis) -> Mapping[str, Any]:
     own = {
         name: _without_times(document[name])
         for name in document
-        if not _TIMES.search(name) and name not in ("stacks", "frames", "operations", "tensors", "parts")
+        if not _TIMES.search(name) and name not in _TABLES
     }
+    # the costliest are first in the tables, and costs differ
+    own["decisions"] = sorted(str(_without_times(asdict(each))) for each in found.decisions)
     own["reasons"] = [str(one.why) for one in found.collectives]
     placed = (*found.collectives, *found.matmuls, *found.intermediates)
     own["places"] = [[(frame.file, frame.line) for frame in one.source] for one in placed]

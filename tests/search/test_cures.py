@@ -164,7 +164,7 @@ def test_a_scheme_is_compiled_with_the_constraints_that_it_takes(program, tmp_pa
     searches = []
     run = suggesting.Search.run
     monkeypatch.setattr(suggesting.Search, "run", lambda search: searches.append(search) or run(search))
-    hloscope.suggest(f"{tmp_path / 'whole.py'}:step", fix_mesh=True, candidates=10)
+    hloscope.suggest(f"{tmp_path / 'whole.py'}:step", fix_mesh=True, candidates=4)
     compiled = {each.point: each for each in searches[0].found.compiled}
     written = [each for each in compiled.values() if each.point.lines]
     plain = [compiled[replace(each.point, lines=())] for each in written]
