@@ -1,8 +1,9 @@
-"""Judges hloscope's decisions against the table: `python tests/decisions/run.py [NAME ...]`.
+"""Judges hloscope's decisions against the table: `python tests/decisions/run.py [--full] [NAME ...]`.
 
 For each program: the decision that was expected to be lost and the one that hloscope says is, the step with the cure
-that it prints first beside that of the twin written by hand, and the share of bytes that no decision explains. A name
-may be a file of programs (`language`) or one of them (`language:tied`).
+that it prints first beside that of the twin written by hand, both estimated before machine code or both compiled, and
+the share of bytes that no decision explains. A name may be a file of programs (`language`) or one of them
+(`language:tied`); `--full` judges by compiled programs alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import hloscope
 from hloscope.base.units import format_bytes, format_time
 from hloscope.model import Analysis
 from hloscope.model.decision import Decision
+from hloscope.model.trial import Figures
+from hloscope.model.vocabulary import CompileStage
 
 COMPILE_S = 240
 MOST_UNEXPLAINED = 0.1
@@ -39,14 +42,14 @@ class Judged:
     Attributes:
         row: The row.
         found: The analysis; None if there is none.
-        twin_us: The step of the twin, in microseconds; None if there is none.
+        twin: The analysis of the twin; None if there is none.
         problem: What stopped the analysis of the program or of its twin.
         seconds: How long both took.
     """
 
     row: Row
     found: Analysis | None
-    twin_us: float | None
+    twin: Analysis | None
     problem: str
     seconds: float
 
@@ -63,11 +66,26 @@ class Judged:
         return bool(self.lost) and self.row.lost.matches(self.lost[0], read_dims(self.row))
 
     @property
-    def cured_us(self) -> float | None:
-        """The step with the cure that is printed first; None if none helps."""
+    def cure(self) -> Figures | None:
+        """The figures with the cure that is printed first; None if none helps."""
         trials = self.lost[0].trials if self.lost else None
         best = None if trials is None else next(iter(trials.helping), None)
-        return None if best is None or best.after is None else best.after.step_us
+        return None if best is None else best.after
+
+    @property
+    def cured_us(self) -> float | None:
+        """The step with that cure, in microseconds."""
+        return None if self.cure is None else self.cure.step_us
+
+    @property
+    def twin_us(self) -> float | None:
+        """The step of the twin."""
+        return None if self.twin is None or self.twin.time is None else self.twin.time.step_us
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the cure and the twin are at the same stage: an estimate is no measure of a compiled step."""
+        return self.cure is None or self.twin is None or self.cure.stage is self.twin.stage
 
     @property
     def is_cured(self) -> bool:
@@ -80,19 +98,19 @@ class Judged:
         return 0.0 if self.found is None else compute_unexplained(self.found)
 
 
-def judge(row: Row) -> Judged:
+def judge(row: Row, stage: CompileStage) -> Judged:
     """Analyzes a program and its twin."""
-    begun, found, twin_us, problem = monotonic(), None, None, ""
+    begun, found, twin, problem = monotonic(), None, None, ""
     try:
-        found = hloscope.analyze(row.target, stage="scheduled", try_s=60, timeout_s=COMPILE_S)
+        found = hloscope.analyze(row.target, stage=stage, try_s=60, timeout_s=COMPILE_S)
         if row.cured is not None:
-            twin = hloscope.analyze(row.cured, stage="scheduled", trials=False, timeout_s=COMPILE_S)
-            twin_us = None if twin.time is None else twin.time.step_us
+            twin = hloscope.analyze(row.cured, stage=stage, trials=False, timeout_s=COMPILE_S)
     except hloscope.HloscopeError as error:
         problem = " ".join(str(error).split())
     except Exception:
         problem = f"CRASH: {format_exc()}"
-    return Judged(row=row, found=found, twin_us=twin_us, problem=problem, seconds=monotonic() - begun)
+    judged = Judged(row=row, found=found, twin=twin, problem=problem, seconds=monotonic() - begun)
+    return judged if judged.is_comparable else judge(row, CompileStage.COMPILED)
 
 
 def render(judged: Judged) -> Iterator[str]:
@@ -179,10 +197,12 @@ def summarize(judged: list[Judged]) -> Iterator[str]:
 
 def main(names: list[str]) -> int:
     """Judges the named rows, or all; returns how many failed to be analyzed."""
+    stage = CompileStage.COMPILED if "--full" in names else CompileStage.SCHEDULED
+    names = [name for name in names if name != "--full"]
     chosen = [row for row in TABLE if not names or row.name in names or row.name.partition(":")[0] in names]
     done = []
     for row in chosen:
-        done.append(judge(row))
+        done.append(judge(row, stage))
         print("\n".join(render(done[-1])), flush=True)
     print("\n".join(summarize(done)))
     return sum(bool(each.problem) for each in done)
