@@ -101,7 +101,7 @@ def find_decisions(
         if repeated_us >= LEAST_GAIN * (step.us or 0.0):
             shares.setdefault(key, [])
     made = [_make_decision(key, of_key, claims, step, repeated.get(key)) for key, of_key in shares.items()]
-    judged = [replace(each, is_lost=each.is_lost and not _is_answered(each, made)) for each in made]
+    judged = [replace(each, is_lost=False, places=()) if _is_answered(each, made) else each for each in made]
 
     def key_of(decision: Decision) -> tuple[float, float, str]:
         waited_us = (decision.exposed_us or 0.0) + (decision.repeated_us or 0.0)
@@ -213,7 +213,8 @@ def _is_notable(wire_bytes: float, other_bytes: float, exposed_us: float | None,
 def _is_answered(decision: Decision, others: Iterable[Decision]) -> bool:
     """Returns whether the opposite decision, at other values, costs more: then that is the one to turn."""
     return any(
-        other.is_lost
+        decision.is_lost
+        and other.is_lost
         and (other.axis, other.winner, other.loser) == (decision.axis, decision.loser, decision.winner)
         and (other.wire_bytes or 0, other.name) > (decision.wire_bytes or 0, decision.name)
         for other in others
