@@ -1137,6 +1137,15 @@ class SmallProgramsDict(TypedDict):
     rough_us: float
 
 
+class SourceEditDict(TypedDict):
+    """A change of the user's source, in whole lines."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+
+
 class SourceFrameDict(TypedDict):
     """One frame of the user's Python stack at an operation."""
 
@@ -1226,6 +1235,8 @@ class SuggestionDict(TypedDict):
     constraints: list[str]
     because: list[str]
     code: list[str]
+    edits: list[SourceEditDict]
+    by_hand: list[str]
 
 
 class SuggestionsDict(TypedDict):

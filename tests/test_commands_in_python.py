@@ -103,6 +103,8 @@ COMMANDS = {
             "seed": "suggest(seed)",
             "jobs": "suggest(jobs)",
             "executor": "suggest(executor)",
+            "write": f"{NOTHING}the edits of a suggestion are for the caller to apply",
+            "yes": f"{NOTHING}as write",
         },
     ),
     "timeline": (hloscope.timeline, Timeline, {"target": "timeline(target)", "quick": "timeline(stage)"}),

@@ -20,7 +20,7 @@ from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.compile.executors import compile_on
 from hloscope.compile.functions import Function, with_function
 from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
-from hloscope.model.trial import Suggestions
+from hloscope.model.trial import Suggestion, Suggestions
 from hloscope.model.vocabulary import CompileStage
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Searching:
             orders and freed results.
         seconds: Time limit in seconds; None for no limit.
         seed: Seed of the random sampling.
+        orders: As for `Effort`.
     """
 
     keep: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class Searching:
     candidates: int = CANDIDATES
     seconds: float | None = None
     seed: int = 0
+    orders: bool = True
 
 
 @front_door
@@ -159,13 +161,27 @@ def _search_function(function: Function, searching: Searching, tell: Callable[[s
         subject = make_search_subject(quick, itself, known, when_lowered=_check_searchable)
         notes = list(subject.analysis.notes)
         spaces = list(_list_spaces(subject, known, searching, notes, function.stage))
-        effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)
+        kept = ("candidates", "seconds", "seed", "orders")
+        effort = Effort(**{name: getattr(searching, name) for name in kept})
         search = Search(spaces, effort, function.stage, begun=begun)
         search.found.notes += notes
         tell(_estimate_search(subject, searching))
-        return make_suggestions(search.run(), function.name)
+        found = make_suggestions(search.run(), function.name)
+        return replace(found, front=tuple(_add_literals(each, found.own, itself, known) for each in found.front))
 
     return with_function(function, searched)
+
+
+def _add_literals(
+    suggestion: Suggestion, own: Suggestion, function: Callable[..., Any], facts: TargetFacts
+) -> Suggestion:
+    """A suggestion with the edits of its arguments, results and mesh in the target's decorator."""
+    from hloscope.compile.source_edits import find_literal_edits
+
+    specs = [spec for spec in suggestion.specs if spec.is_changed and not spec.is_open]
+    mesh = {axis: size for axis, size in suggestion.mesh.items() if own.mesh.get(axis) != size}
+    edits, by_hand = find_literal_edits(function, facts, specs, mesh)
+    return replace(suggestion, edits=(*suggestion.edits, *edits), by_hand=(*suggestion.by_hand, *by_hand))
 
 
 def _check_searchable(lowered: Lowered) -> None:

@@ -202,6 +202,7 @@ follows the argument that it replaces.
 Examples
   hloscope suggest model.py:step
   hloscope suggest model.py:step --budget 10m
+  hloscope suggest model.py:step --write
   hloscope suggest model.py:ffn --keep x --free result --fix-mesh
   hloscope suggest model.py:step --executor dask://scheduler:8786 \\
       --candidates 200
@@ -236,18 +237,29 @@ _search_options = combine_options(
     click.option(
         "--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of the random sampling. [default: 0]"
     ),
+    click.option("--write", is_flag=True, help="Write the best suggestion into the source, and analyze it again."),
+    click.option("--yes", is_flag=True, help="With --write: also into files with changes that are not committed."),
     jobs_option,
     executor_option,
 )
+
+
+def _write_best(found: Suggestions, options: dict[str, Any]) -> None:
+    """Writes the best suggestion into the source once the report is out, if the user wants that."""
+    if options["write"]:
+        from hloscope.app.writing import write_best
+
+        request = targets.make_request(options["target"], options)
+        write_best(request, found, is_sure=options["yes"], say=running.say)
 
 
 @click.command(epilog=_SUGGEST_EPILOG)
 @click.argument("target")
 @target_options()
 @_search_options
-@running.reports("suggestions")
+@running.reports("suggestions", then=_write_best)
 def suggest(
-    target: str, executor: str | None, jobs: int | None, budget_s: float | None, **options: Any
+    target: str, executor: str | None, jobs: int | None, budget_s: float | None, write: bool, **options: Any
 ) -> Result[Suggestions]:
     """Search for better shardings of TARGET's arguments, results and constraints, and for a better mesh.
 
@@ -257,7 +269,7 @@ def suggest(
     from hloscope.app.suggesting import Searching, find_suggestions
 
     as_given = ("keep", "free", "fix_mesh", "candidates", "seed")
-    searching = Searching(seconds=budget_s, **{name: options[name] for name in as_given})
+    searching = Searching(seconds=budget_s, orders=not write, **{name: options[name] for name in as_given})
     return find_suggestions(request, searching, executor=executor, jobs=jobs)
 
 

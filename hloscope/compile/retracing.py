@@ -33,6 +33,7 @@ from hloscope.compile.jax_targets import is_traced_already
 from hloscope.compile.jaxprs import find_inner_jaxprs, find_jaxpr, open_jaxpr
 from hloscope.compile.lowering import Function, Lowered, lower_changed
 from hloscope.compile.sharding_change import DoesNotApplyError, Resharding, WrittenConstraint
+from hloscope.model.trial import SourceEdit
 
 # ---- expressions of the source, wrapped in calls: in memory, in the functions that exist, for a while
 #
@@ -112,7 +113,7 @@ class _Call(NamedTuple):
     is_instead: bool = False
 
 
-def _write_calls(found: _UserFile, calls: Sequence[_Call]) -> tuple[str, str]:
+def _write_calls(found: _UserFile, calls: Sequence[_Call]) -> SourceEdit:
     """Lines of a file as they are, and with calls around expressions in them.
 
     Raises:
@@ -140,7 +141,17 @@ def _write_calls(found: _UserFile, calls: Sequence[_Call]) -> tuple[str, str]:
     except SyntaxError:
         place = f"{format_path(found.file)}:{first}"
         raise _make_no_line_error(f"the expression at {place} cannot be written as a call where it is") from None
-    return _strip("".join(found.lines[first - 1 : last])), _strip(written)
+    return SourceEdit(file=found.file, line=first, before="".join(found.lines[first - 1 : last]), after=written)
+
+
+def _write_first_line(found: _UserFile, node: ast.FunctionDef, text: str) -> SourceEdit | None:
+    """A new line before the first one of a function; None if that is the line of its `def`."""
+    place = node.body[_find_entry(node)]
+    first = min((each.lineno for each in getattr(place, "decorator_list", ())), default=place.lineno)
+    line = found.lines[first - 1]
+    if line[: place.col_offset].strip(" \t"):
+        return None
+    return SourceEdit(file=found.file, line=first, before="", after=f"{line[: place.col_offset]}{text}\n")
 
 
 def _open_file(file: str, wanted: Sequence[_Wanted]) -> _UserFile:
@@ -318,7 +329,7 @@ class _CallInserter(ast.NodeTransformer):
 
     def _enter(self, node: ast.FunctionDef, number: int) -> None:
         """Puts `x = wrap[number](x)()` before the first line of a function that is not its docstring."""
-        at = 1 if ast.get_docstring(node) is not None and len(node.body) > 1 else 0
+        at = _find_entry(node)
         place, name = node.body[at], self._arguments[number]
         assert name is not None
         value = self._wrap(ast.copy_location(ast.Name(name, ast.Load()), place), number)
@@ -333,6 +344,11 @@ class _CallInserter(ast.NodeTransformer):
         index = ast.copy_location(ast.Constant(number), value)
         table = ast.copy_location(ast.Name(_WRAPPERS, ast.Load()), value)
         return call(call(ast.copy_location(ast.Subscript(table, index, ast.Load()), value), value))
+
+
+def _find_entry(node: ast.FunctionDef) -> int:
+    """The position of a function's first statement that is not its docstring."""
+    return 1 if ast.get_docstring(node) is not None and len(node.body) > 1 else 0
 
 
 def _spell_out(node: ast.AugAssign) -> ast.BinOp:
@@ -382,6 +398,7 @@ class RewrittenLine:
         before: The line as it is in the file; several if the expression has several.
         after: The line as the user would write it.
         entered: The function whose first line it would be; None if it replaces the line before.
+        edit: The change of the file; None if the new line has no place of its own, in a function of one line.
         imports: The imports that the line needs and the file lacks.
         needs_mesh: Whether the line works only where a mesh is current, as under `jax.set_mesh`, and the program itself
             does not see to that.
@@ -392,6 +409,7 @@ class RewrittenLine:
     before: str
     after: str
     entered: str | None
+    edit: SourceEdit | None
     imports: tuple[str, ...]
     needs_mesh: bool
     shapes: tuple[tuple[int, ...], ...]
@@ -524,7 +542,7 @@ def _group_by_line(found: _UserFile) -> Iterator[list[int]]:
 def _write_lines(found: _UserFile, wrappers: Mapping[int, _Constrainer]) -> Iterator[tuple[int, RewrittenLine]]:
     """The line of each of some constraints, which is one for all expressions in it."""
     writer, calls = _Writer(found), []
-    before, after, entered = "", "", None
+    before, after, entered, edit = "", "", None, None
     for number, wrapper in wrappers.items():
         node = found.nodes[number]
         if not wrapper.shapes:
@@ -535,11 +553,13 @@ def _write_lines(found: _UserFile, wrappers: Mapping[int, _Constrainer]) -> Iter
         if isinstance(node, ast.FunctionDef):
             name = wrapper.constraint.argument
             after, entered = f"{name} = {opened}{name}{closed}", node.name
+            edit = _write_first_line(found, node, after)
         else:
             opened = writer.write_spec(wrapper.constraint) if is_instead else opened
             calls.append(_Call(node, opened, closed, is_instead))
     if calls:
-        before, after = _write_calls(found, calls)
+        edit = _write_calls(found, calls)
+        before, after = _strip(edit.before), _strip(edit.after)
     for number, wrapper in wrappers.items():
         yield (
             number,
@@ -547,6 +567,7 @@ def _write_lines(found: _UserFile, wrappers: Mapping[int, _Constrainer]) -> Iter
                 before=before,
                 after=after,
                 entered=entered,
+                edit=edit,
                 imports=tuple(writer.imports),
                 needs_mesh=wrapper.needs_mesh,
                 shapes=tuple(dict.fromkeys(wrapper.shapes)),

@@ -374,6 +374,23 @@ class SuggestedSpec(Brief):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SourceEdit(Brief):
+    """A change of the user's source, in whole lines.
+
+    Attributes:
+        file: The file.
+        line: The first line that is replaced, counted from 1.
+        before: The lines as they are; empty if the new ones are inserted before `line`.
+        after: The lines as they become.
+    """
+
+    file: str
+    line: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Suggestion(Brief):
     """One way to shard the program, compiled and priced at full size.
 
@@ -392,6 +409,8 @@ class Suggestion(Brief):
         constraints: Changes to the program's sharding constraints, one line each.
         because: What it does less and more of than the program as written.
         code: Code to paste into the program.
+        edits: The changes of the source that make it, as `--write` does.
+        by_hand: The changes besides, for which the source has no literal of their own.
     """
 
     recipe: str | None
@@ -407,6 +426,8 @@ class Suggestion(Brief):
     constraints: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    edits: tuple[SourceEdit, ...] = ()
+    by_hand: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -16,7 +16,7 @@ from hloscope.compile.cache import is_same_program
 from hloscope.compile.compiling import prepare_compile
 from hloscope.compile.estimates import Estimate, estimate_cost
 from hloscope.compile.lowering import lower_changed
-from hloscope.compile.retracing import RewrittenProgram, list_written_requests, lower_with_constraints
+from hloscope.compile.retracing import RewrittenLine, RewrittenProgram, list_written_requests, lower_with_constraints
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
@@ -159,12 +159,14 @@ class WrittenCure:
         change: Its change besides, of the program as written.
         constraints: The constraints.
         lines: What to write, in words.
+        written: The lines in the source.
         figures: Its cost.
     """
 
     change: Resharding | None
     constraints: tuple[WrittenConstraint, ...]
     lines: tuple[str, ...]
+    written: tuple[RewrittenLine, ...]
     figures: Figures
 
 
@@ -190,7 +192,8 @@ def find_written_cures(
         lines = tuple(_describe_cure(beside, ranked.program))
         if trial.after is not None:
             constraints = tuple(_write_constraint(place, is_open) for place, is_open in cure.places)
-            found.append(WrittenCure(cure.change, constraints, lines, trial.after))
+            written = tuple(dict.fromkeys(ranked.program.lines))
+            found.append(WrittenCure(cure.change, constraints, lines, written, trial.after))
     return found
 
 

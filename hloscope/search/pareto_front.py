@@ -10,6 +10,7 @@ from math import log, prod
 from hloscope.base.errors import Either, say
 from hloscope.base.units import format_bytes, pluralize
 from hloscope.compile.sharding_change import Resharding
+from hloscope.compile.source_edits import list_line_edits
 from hloscope.model.capture import Capture, ValueSharding, format_spec
 from hloscope.model.decision import Decision
 from hloscope.model.trial import Figures, SuggestedSpec, Suggestion, Suggestions, is_tie
@@ -207,6 +208,7 @@ def _make_suggestion(searched: SearchResult, found: CompiledPoint, own: Compiled
         gained = compute_gain(before, figures)
         is_worth_it = is_worthwhile(before, figures) if own.fits else found.fits
     specs = (*_make_specs(found, own), *_make_result_specs(found, own))
+    edits, by_hand = list_line_edits(found.point.written)
     return Suggestion(
         recipe=searched.recipe_of(found.point),
         mesh=dict(found.space.mesh),
@@ -221,6 +223,12 @@ def _make_suggestion(searched: SearchResult, found: CompiledPoint, own: Compiled
         constraints=tuple(_describe_constraints(found)),
         because=() if is_own else tuple(_describe_gain(before, figures)),
         code=() if is_own else tuple(_render_code(found, own, specs)),
+        edits=tuple(edits),
+        by_hand=(
+            *by_hand,
+            *_list_constraint_changes(found),
+            *(["another order of devices"] if found.point.order else []),
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from hloscope.base.results import group_by
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.compiling import make_array_records
 from hloscope.compile.lowering import Lowered
+from hloscope.compile.retracing import RewrittenLine
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, LeafChange, Resharding
 from hloscope.compile.step import order_devices
 from hloscope.model.analysis import parse_argument_path
@@ -383,6 +384,7 @@ class Point:
         order: The devices in the order of the mesh, by their positions in `jax.devices()`; None for that of
             `jax.make_mesh`.
         lines: The constraints to write into the source, in words.
+        written: The lines of the source with them.
     """
 
     mesh: tuple[int, ...]
@@ -390,6 +392,7 @@ class Point:
     constraints: str = KEPT
     order: tuple[int, ...] | None = None
     lines: tuple[str, ...] = ()
+    written: tuple[RewrittenLine, ...] = ()
 
 
 class Space:

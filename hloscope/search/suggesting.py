@@ -68,11 +68,13 @@ class Effort:
         candidates: Number of programs to compile, not counting the program as written and variants of the best.
         seconds: Time limit in seconds; None for no limit.
         seed: Seed of the random sampling, which is used if there are too many points to rank.
+        orders: Whether to try the best with other orders of its devices, which no literal of a target holds.
     """
 
     candidates: int = 40
     seconds: float | None = None
     seed: int = 0
+    orders: bool = True
 
 
 class Search:
@@ -146,7 +148,8 @@ class Search:
             if self.found.stopped is None and (was_short or monotonic() >= self._until):
                 self.found.stopped = _RANKING_OVER if was_short else self._limit
             if self.found.stopped is None:
-                self._reorder()
+                if self._effort.orders:
+                    self._reorder()
                 self._free()
             if self._compile_stage is CompileStage.SCHEDULED and len(self.found.compiled) > 1:
                 self._confirm()
@@ -201,7 +204,7 @@ class Search:
         best = self.found.best
         subject, space = self._space_of[best.point.mesh]
         if space.size > len(self._on(space)) and not is_explicit(subject.lowered):
-            point = replace(best.point, lines=(), order=None)
+            point = replace(best.point, lines=(), written=(), order=None)
             self._rank(subject, space, self._around(space, [point], _SIDE_BY_SIDE))
 
     @property
@@ -423,7 +426,7 @@ class Search:
             self._turned.add(each.point)
             seen = replace(subject, captured=each.captured)
             for cure in find_written_cures(seen, each.change, each.lost, each.figures, until=self._until, most=most):
-                point = replace(each.point, lines=cure.lines)
+                point = replace(each.point, lines=cure.lines, written=cure.written)
                 self._written[point] = cure
                 self._done.add(point)
                 self.found.compiled.append(

@@ -86,6 +86,7 @@ TAKEN = {
     "--top": "N",
     "--try": "TIME",
     "--write": "FORMAT=FILE…",
+    "--yes": "",
     "-o --output": "FILE",
 }
 """What each option takes, in every command that has it; `…` where it repeats."""
@@ -100,6 +101,7 @@ ELSEWHERE = {
     ("--slice", "price"): "NAME…",
     ("--strict", "verify"): "",  # its exceptions pass unless it is given, wherever it runs
     ("--save", "compare"): "FILE",
+    ("--write", "suggest"): "",
 }
 """Where an option takes something else than in other commands."""
 

@@ -183,11 +183,7 @@ def find_fact_differences(first: Analysis, last: Analysis) -> Iterator[str]:
 
 def _list_facts(found: Analysis) -> Mapping[str, Any]:
     document = replace(found, time=None, findings=(), notes=(), versions={}).to_dict()
-    own = {
-        name: _without_times(document[name])
-        for name in document
-        if not _TIMES.search(name) and name not in _TABLES
-    }
+    own = {name: _without_times(document[name]) for name in document if not _TIMES.search(name) and name not in _TABLES}
     # the costliest are first in the tables, and costs differ
     own["decisions"] = sorted(str(_without_times(asdict(each))) for each in found.decisions)
     own["reasons"] = [str(one.why) for one in found.collectives]
