@@ -151,11 +151,14 @@ def test_a_suggestion_is_written_or_the_file_is_as_before(tmp_path, monkeypatch)
     with pytest.raises(hloscope.HloscopeError, match="has changes that are not committed"):
         write(is_sure=False)
     subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "first"], check=True)
-    with monkeypatch.context() as patched:
-        patched.setattr(writing, "_MOST_APART", -1)
-        with pytest.raises(hloscope.HloscopeError, match="was taken back: the step"):
-            write(is_sure=False)
-    assert file.read_text() == LOST
+    slow = SimpleNamespace(time=SimpleNamespace(step_us=1.03 * found.best.figures.step_us))
+    for outcome, why in (((None, "no such axis"), "fails"), ((slow, None), "the step with the suggestion is")):
+        with monkeypatch.context() as patched:
+            answer = SimpleNamespace(analysis=outcome[0], error=outcome[1])
+            patched.setattr(writing, "run_jobs", lambda *_, answer=answer, **__: [answer])
+            with pytest.raises(hloscope.HloscopeError, match=f"was taken back: .*{why}"):
+                write(is_sure=False)
+        assert file.read_text() == LOST
     said.clear()
     write(is_sure=False)
     assert "+        x = jax.lax.with_sharding_constraint(" in said[0]
