@@ -508,6 +508,7 @@ class FiguresDict(TypedDict):
     rules: list[RuleUseDict]
     compute_us: float | None
     exposed_us: float | None
+    conditional_us: float | None
     stage: CompileStageText
     outputs: list[str | None]
 
@@ -1198,6 +1199,7 @@ class StepTimeDict(TypedDict):
     is_scheduled: bool
     roofline_us: float
     bound: BoundText
+    conditional_us: float | None
     rules: list[RuleUseDict]
     spread: SpreadDict | None
     unknown_operations: list[UnknownOperationDict]

@@ -326,6 +326,7 @@ def _make_step_time(
         basis=basis,
         roofline_us=sums.by_basis[TimeBasis.ROOFLINE],
         bound=_find_step_bound(sums, analysis),
+        conditional_us=_find_conditional_us(sums, analysis),
         rules=(*_list_estimate_rule(sums, estimates), *_list_rules(sums, priced, chip.measured)),
         spread=None if sums.kernels else _spread(chip.measured),
         unknown_operations=_list_unknown_operations(sums),
@@ -339,11 +340,21 @@ def _spread(measured: Measured) -> Spread | None:
     return Spread(rows=measured.rows, median=measured.median, worst=measured.worst) if measured.rows else None
 
 
+def _find_conditional_us(sums: Sums, analysis: Analysis) -> float | None:
+    is_known = isfinite(sums.conditional_us) and not _has_ragged(analysis)
+    return sums.conditional_us if is_known else None
+
+
+def _has_ragged(analysis: Analysis) -> bool:
+    """Returns whether a collective moves as much as its operands say, which only the running program knows."""
+    return any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in analysis.collectives)
+
+
 def _find_step_bound(sums: Sums, analysis: Analysis) -> Bound:
     bound = sums.bound
     if sums.unpriced:
         bound += Bound.AT_LEAST
-    if any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in analysis.collectives):
+    if _has_ragged(analysis):
         bound += Bound.AT_MOST
     return bound
 

@@ -123,6 +123,7 @@ class Sums:
         unknown: (time, bytes, executions) of unknown operations, by opcode.
         rules: Time of collectives by the rule that priced them.
         bound: Whether the times are exact or bounds.
+        conditional_us: Time that passes only if the longest branches are taken; infinite if a loop may run less often.
         kernels: Names of kernels whose cost is unknown.
         unpriced: Collectives that cannot be priced.
         waits: Exposed time of each collective over all its executions, including branches that are not taken.
@@ -142,6 +143,7 @@ class Sums:
     unknown: dict[str, tuple[float, int, int]] = field(default_factory=dict)
     rules: dict[str, float] = field(default_factory=_make_zeros)
     bound: Bound = Bound.EXACT
+    conditional_us: float = 0.0
     kernels: set[str] = field(default_factory=set)
     unpriced: int = 0
     waits: dict[CollectiveKey, float] = field(default_factory=_make_zeros)
@@ -151,6 +153,11 @@ class Sums:
     def total_us(self) -> float:
         """The time from the first instruction to the last."""
         return self.compute_us + self.exposed_us
+
+    @property
+    def least_us(self) -> float:
+        """The same if the shortest branches are taken."""
+        return self.total_us - self.conditional_us
 
     @property
     def exposed_us(self) -> float:
@@ -247,6 +254,7 @@ class Sums:
     def _add_counts(self, other: Sums, times: int) -> None:
         """Adds everything of a computation except the time that passes during it."""
         self.moving_us += times * other.moving_us
+        self.conditional_us += times * other.conditional_us if times else 0.0
         self.prefetched_us += other.prefetched_us
         self.flops += times * other.flops
         self.least_bf16_flops += times * other.least_bf16_flops

@@ -262,6 +262,7 @@ class ComputationWalk:
         branches = [(self._sums_of(name), name) for _, name in instruction.called]
         longest = max((sums for sums, _ in branches), key=lambda sums: sums.total_us)
         bound = Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT
+        self._sums.conditional_us += longest.least_us - min(sums.least_us for sums, _ in branches)
         runs: list[TimedRun] = []
         for sums, name in branches:
             is_run = sums is longest and not any(run.times for run in runs)
@@ -272,6 +273,8 @@ class ComputationWalk:
 
     def _loop(self, instruction: HloInstruction) -> None:
         trips = find_trip_count(self._graph, instruction)
+        if trips.bound not in (Bound.EXACT, Bound.AT_LEAST):
+            self._sums.conditional_us = inf
         self._run(
             [
                 TimedRun(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, hypot, log
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,8 @@ class StepTime(Brief):
         is_scheduled: Whether the HLO is scheduled; without a schedule, no overlap is assumed.
         roofline_us: The part of `compute_us` that is priced with a roofline.
         bound: Whether `step_us` is exact or a bound, apart from the error of the model.
+        conditional_us: The part of `step_us` that passes only if the longest branch of each conditional is taken; None
+            if `step_us` is a bound for another reason, such as a loop that may run less often.
         rules: The rules that priced the step, most time first.
         spread: Prediction error on this generation; None without measurements, or if a kernel is not priced.
         unknown_operations: Operations priced without knowing what they do, most time first.
@@ -124,6 +126,7 @@ class StepTime(Brief):
     is_scheduled: bool = True
     roofline_us: float = 0.0
     bound: Bound = Bound.EXACT
+    conditional_us: float | None = None
     rules: tuple[RuleUse, ...] = ()
     spread: Spread | None = None
     unknown_operations: tuple[UnknownOperation, ...] = ()
@@ -194,6 +197,7 @@ class Figures(Brief):
         step_us_range: Lower and upper end of the step time, from the errors of the rules that priced it; None if not
             priced, or if a kernel's cost is unknown.
         step_bound: Whether `step_us` is exact or a bound, apart from the error of the model.
+        conditional_us: As for `StepTime`.
         wire_bytes: Bytes that one device sends per step.
         wire_bytes_by_axis: The same, by mesh axis.
         wire_bound: Whether these are exact or bounds.
@@ -223,6 +227,7 @@ class Figures(Brief):
     rules: tuple[RuleUse, ...] = ()
     compute_us: float | None = None
     exposed_us: float | None = None
+    conditional_us: float | None = None
     stage: CompileStage = CompileStage.COMPILED
     outputs: tuple[str | None, ...] = ()
 
@@ -241,6 +246,13 @@ class Figures(Brief):
     def sent_words(self, axes: str) -> str:
         """The bytes that one device sends over some axes with their bound, such as `≤25.2 MB`."""
         return self.wire_bound.marked(format_bytes(self.wire_bytes_by_axis.get(axes, 0)))
+
+    @property
+    def at_least(self) -> Figures:
+        """The same with the step in which the shortest branches are taken, if that is all that bounds it from above."""
+        if self.step_us is None or self.step_bound is not Bound.AT_MOST or self.conditional_us is None:
+            return self
+        return replace(self, step_us=self.step_us - self.conditional_us, step_bound=Bound.EXACT)
 
     def ratio_bound(self, before: Figures) -> Bound:
         """The bound of this step time divided by another; what is saved of that one has the opposite bound."""

@@ -83,6 +83,7 @@ def read_figures(found: Analysis, program: Capture) -> Figures:
         step_us=None if time is None else time.step_us,
         step_us_range=ranged,
         step_bound=Bound.UNKNOWN if time is None else time.bound,
+        conditional_us=None if time is None else time.conditional_us,
         wire_bytes=totals.wire_bytes,
         wire_bytes_by_axis={axes: total.wire_bytes for axes, total in totals.by_axis.items()},
         wire_bound=totals.bound,
@@ -125,6 +126,7 @@ def is_worthwhile(before: Figures, after: Figures) -> bool:
     Unknowns never count in its favor: if the step after it is a lower bound, or the one before an upper bound, it is
     compared only with a step that has the same bound and the same unknowns.
     """
+    before = before.at_least
     gained = compute_gain(before, after)
     known = {*before.unknown, *before.slight}
     if gained is None or not known.issuperset(after.unknown) or not _is_comparable(before, after):

@@ -162,6 +162,7 @@ def test_a_branch_is_a_bound():
     """
     found = priced(module_text(entry, before=branches))
     assert (found.time.step_us, found.time.bound) == (100.0, Bound.AT_MOST)
+    assert found.time.conditional_us == pytest.approx(90.0)
 
 
 COPIED = f"({BLOCK}, {BLOCK}, u32[])"

@@ -151,3 +151,10 @@ def test_gain_is_a_share_of_the_step():
 def test_a_change_that_may_help_is_left_undecided(after, expected):
     trial = Trial(change=("argument x: P() -> P('X')",), after=after, helps=False)
     assert describe_verdict(BEFORE, (trial,), 1, COLLECTIVE).startswith(expected)
+
+
+def test_a_step_that_branches_bound_is_compared_where_they_are_shortest():
+    before = replace(BEFORE, step_bound=Bound.AT_MOST)
+    assert not is_worthwhile(before, FASTER)
+    assert is_worthwhile(replace(before, conditional_us=30.0), FASTER)
+    assert not is_worthwhile(replace(before, conditional_us=49.0), FASTER)
