@@ -26,10 +26,12 @@ from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rul
 from hloscope.model import Analysis, ArrayFact, SliceFact
 from hloscope.model.analysis import MemoryPeak, summarize_memory
 from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
+from hloscope.model.decision import Decision
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import override_chip, parse_slice
 from hloscope.version import __version__
+from hloscope.why.decisions import list_worth_trying
 from hloscope.why.sentences import explain_from_text
 
 if TYPE_CHECKING:
@@ -78,9 +80,12 @@ def analyze_function(
     program, pending = captured_function(function)
     function.stage("reading the compiled program")
     found = analyze_capture(program, function.name, judging)
-    if tries and found.time is not None and any(decision.is_lost for decision in found.decisions):
+    worth = list_worth_trying(found) if tries and found.time is not None else ()
+    if worth:
         seconds = max(_LEAST_TRYING_S, _TRYING_SHARE * (program.compiled.seconds or 0.0)) if try_s is None else try_s
-        found = _try_cures(function, found, program, pending, seconds)
+        found = _try_cures(function, found, program, pending, seconds, worth[0])
+        if try_s is not None and not any(decision.is_lost for decision in worth):
+            found = _say_what_was_tried(found, worth[0])
     elif tries and try_s is not None:  # asked for, so that silence would be taken for a failure
         why = "there are no predicted times to compare" if found.time is None else "no decision is lost"
         found = found._remembered_by(replace(found, notes=(*found.notes, f"nothing tried: {why}")))
@@ -91,16 +96,27 @@ def analyze_function(
     return add_known_fixes(found, function.store, pending.kept)
 
 
+def _say_what_was_tried(found: Analysis, worst: Decision) -> Analysis:
+    """An analysis with a note on changes that were tried without effect: only lost decisions show theirs."""
+    tried = next((each.trials for each in found.decisions if each.name == worst.name), None)
+    if tried is None or tried.helping:
+        return found
+    why = tried.verdict.partition(": ")[2] or tried.not_tried or "time ran out"
+    why = f"no decision is lost; of changes against {worst.name}, none helps: {why}"
+    return found._remembered_by(replace(found, notes=(*found.notes, why)))
+
+
 def _try_cures(
-    function: Function, found: Analysis, program: Capture, pending: PendingCompile, seconds: float
+    function: Function, found: Analysis, program: Capture, pending: PendingCompile, seconds: float, worst: Decision
 ) -> Analysis:
     """An analysis whose costliest lost decision has been tried the other way round, or that says what is in the way."""
     from hloscope.compile.cache import is_same_program
     from hloscope.compile.compiling import prepare_compile
     from hloscope.compile.functions import with_function
     from hloscope.compile.lowering import lower
-    from hloscope.search.cures import INTERRUPTED, add_trials, try_cures
+    from hloscope.search.cures import INTERRUPTED
     from hloscope.search.trial_cache import SearchSubject
+    from hloscope.search.trying import add_trials, try_cures
 
     until = monotonic() + seconds
 
@@ -126,7 +142,6 @@ def _try_cures(
         why = error.what
     except KeyboardInterrupt:  # what is known is worth printing
         why = INTERRUPTED
-    worst = next(decision for decision in found.decisions if decision.is_lost)
     return add_trials(found, {worst.summary: Trials(not_tried=why, stopped=why == INTERRUPTED)})
 
 

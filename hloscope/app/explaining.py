@@ -162,6 +162,7 @@ def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> l
     from hloscope.search import TrialLimits
     from hloscope.search.ranking import MOST_CANDIDATES
     from hloscope.search.trial_cache import TrialCache
+    from hloscope.search.trying import try_against
 
     changes = _CHANGES if trying.seconds is None else MOST_CANDIDATES
     until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
@@ -177,41 +178,18 @@ def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> l
             continue
         # the first collective gets the whole time, so that what was found once is found again
         seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds
-        trials = _try_against(explanation.collective, subject, TrialLimits(changes=changes, seconds=seconds))
+        trials = try_against(explanation.collective, subject, TrialLimits(changes=changes, seconds=seconds))
         changes -= len(trials.trials)
         done.append(replace(explanation, trials=trials))
-    return done
+    return [replace(each, trials=_keep_open(each)) for each in done]
 
 
-def _try_against(collective: Collective, subject: Any, limits: Any) -> Trials:
-    """The changes against a collective: the cure of the decision that it follows from, or others if that is none."""
-    from hloscope.search import TrialLimits, try_changes
-    from hloscope.search.cures import try_decision
-
-    lost = next((each for each in subject.analysis.find_decisions(collective.name) if each.is_lost), None)
-    if lost is None or not lost.places:
-        return try_changes(subject, collective, limits)
-    begun = monotonic()
-    if lost.winner is None:  # it concerns few collectives, so that changes against this one may be better than a line
-        others = try_changes(subject, collective, limits)
-        left = limits.seconds - (monotonic() - begun)
-        return others if left <= 0 else _join_trials(others, try_decision(subject, lost, left))
-    cured = try_decision(subject, lost, limits.seconds)
-    left = limits.seconds - (monotonic() - begun)
-    if cured.helping or left <= 0:
-        return cured
-    return try_changes(subject, collective, TrialLimits(changes=limits.changes, seconds=left))
-
-
-def _join_trials(others: Trials, cured: Trials) -> Trials:
-    """Both, the changes that help first and fastest first."""
-    from hloscope.search.cures import compute_gain_of
-
-    if not cured.helping:
-        return others
-    helping = sorted((*others.helping, *cured.helping), key=lambda one: -(compute_gain_of(others.before, one) or 0.0))
-    rest = [trial for trial in others.trials if not trial.helps]
-    return replace(others, trials=(*helping, *rest), candidates=others.candidates + cured.candidates, verdict="")
+def _keep_open(explanation: Explanation) -> Trials | None:
+    """Trials of which none helps are no advice to leave a collective while a change of code is untried."""
+    trials = explanation.trials
+    if trials is None or not explanation.advice or not trials.verdict.startswith("leave it: tried"):
+        return trials
+    return replace(trials, verdict=f"no sharding helps{trials.verdict.removeprefix('leave it')}")
 
 
 def _explain_untried(explanation: Explanation, subject: Any, trying: Trying) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hloscope.base.errors import HloscopeError
+from hloscope.base.units import pluralize
 from hloscope.model.capture import ValueSharding, format_spec
 
 _MOST_NAMED = 3
@@ -241,7 +242,7 @@ def _describe_leaves(noun: str, leaves: tuple[LeafChange, ...]) -> tuple[str, ..
     named = [f"{'' if leaf.name.startswith(noun) else f'{noun} '}{leaf.words}" for leaf in leaves]
     if len(named) <= _MOST_NAMED:
         return tuple(named)
-    return (*named[:_MOST_NAMED], f"and {len(named) - _MOST_NAMED} more {noun}s in the same way")
+    return (*named[:_MOST_NAMED], f"and {pluralize(len(named) - _MOST_NAMED, f'more {noun}')} in the same way")
 
 
 def _count_axes(sharding: ValueSharding | None) -> int:

@@ -22,14 +22,14 @@ WRITE = "write"
 """The label of a line of code."""
 _INDENT = 3
 _FEW_COLLECTIVES = 2
-"""With as many or fewer, the collectives themselves say all, unless an axis is lost."""
+"""With as many or fewer, the collectives themselves say all, unless an axis is lost or a change helps."""
 
 
 def render_decisions(analysis: Analysis, width: int) -> Iterator[Text]:
     """The costliest decisions, then the number of the others, and what no decision explains."""
     decisions = analysis.decisions
-    is_short = len(analysis.collectives) <= _FEW_COLLECTIVES and not any(each.is_lost for each in decisions)
-    if is_short or not decisions:
+    has_news = any(each.is_lost or (each.trials is not None and each.trials.helping) for each in decisions)
+    if not decisions or (len(analysis.collectives) <= _FEW_COLLECTIVES and not has_news):
         return
     total = sum(each.wire_bytes_per_step or 0 for each in analysis.collectives)
 
@@ -80,6 +80,8 @@ def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
     if not decision.is_lost or loser is None:
         if winner is not None and decision.held_by:
             yield "", f"requested by {_name_askers(decision.held_by)}"
+        if decision.trials is not None and decision.trials.helping:
+            yield from _list_trials(decision)
         return
     if winner is not None:
         claims = f"{loser.name}{_format_request(decision.lost_by)}, or {winner.name}{_format_request(decision.held_by)}"
@@ -97,7 +99,7 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
     if trials is not None and best is not None:
         for line in best.change:
             label, _, words = line.partition(" ")
-            yield label, words
+            yield label.removesuffix(":"), words
         yield "then", describe_gain(best.before or trials.before, best)
         yield from (("", condition) for condition in best.conditions)
         return
@@ -120,7 +122,7 @@ def _format_other_bytes(decision: Decision) -> str:
     """The bytes that would be sent the other way round."""
     if decision.other_bytes is None:
         return ""
-    return f"; judging by shapes alone, about {format_bytes(decision.other_bytes)} would be sent then"
+    return f"; by shapes alone, about {format_bytes(decision.other_bytes)} would be sent if that turns it everywhere"
 
 
 def _format_request(askers: Sequence[AskedBy]) -> str:

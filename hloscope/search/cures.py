@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -20,8 +20,7 @@ from hloscope.compile.retracing import RewrittenLine, RewrittenProgram, list_wri
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
-from hloscope.model import Analysis
-from hloscope.model.capture import Capture, ShardyModule, ValueSharding, format_spec, render_spec, whole_axis
+from hloscope.model.capture import Capture, ShardyModule, ValueSharding, axes_in, format_spec, render_spec, whole_axis
 from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
@@ -40,7 +39,7 @@ from hloscope.search.trials import (
 from hloscope.why.claims import Claims
 from hloscope.why.decisions import IdleAxes
 from hloscope.why.shardings import UserProgram
-from hloscope.why.shardy_graph import to_frames
+from hloscope.why.shardy_graph import is_written, to_frames
 from hloscope.why.stage import explain_analysis, read_captured
 
 _MOST_OPENED = 2
@@ -54,44 +53,6 @@ _RANKING_S, _RANKING_SHARE = 10.0, 0.3
 """The time for ranking: at least this long, and otherwise this share of the program's own compile."""
 _PROGRESS, _ALIKE = 0.99, 1.1
 """The share of an estimate to which another constraint must bring it; the ratio up to which two are no different."""
-
-
-def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) -> Analysis:
-    """An analysis whose lost decisions have been tried the other way round, the costliest first, until one helps.
-
-    Args:
-        subject: The program.
-        seconds: Time limit for all compiles.
-        confirms: Whether what helps is compiled to the end if its changes are compared before that.
-    """
-    found, until = subject.analysis, monotonic() + seconds
-    tried: dict[str, Trials] = {}
-    for decision in found.decisions:
-        left = until - monotonic()
-        if decision.is_lost and left > 0 and not any(trials.helping for trials in tried.values()):
-            tried[decision.summary] = try_decision(subject, decision, left, confirms=confirms, keeps_interrupted=True)
-            if tried[decision.summary].stopped:
-                break
-    return add_trials(found, tried)
-
-
-def add_trials(found: Analysis, tried: Mapping[str, Trials]) -> Analysis:
-    """An analysis with the trials of its decisions, by their summaries; rules then advise what was found by trying."""
-    decisions = tuple(replace(each, trials=tried.get(each.summary, each.trials)) for each in found.decisions)
-    advice = {each.summary: _advise(each.trials) for each in decisions if each.trials is not None}
-    findings = tuple(
-        replace(finding, fix=fix)
-        if finding.rule == _RULE and (fix := advice.get(finding.message.partition(", in ")[0])) is not None
-        else finding
-        for finding in found.findings
-    )
-    return found._remembered_by(replace(found, decisions=decisions, findings=findings))
-
-
-def _advise(trials: Trials) -> str | None:
-    """The line that was tried, or the verdict; None if nothing was tried."""
-    best = next(iter(trials.helping), None)
-    return trials.verdict or None if best is None else "; ".join((*best.change, *best.conditions))
 
 
 def try_decision(
@@ -327,6 +288,14 @@ _Done = tuple[_Ranked, Capture, Trial]
 """A compiled cure."""
 
 
+def _add_axis(edit: ConstraintEdit, wanted: ValueSharding | None, axis: str) -> ConstraintEdit:
+    """A changed constraint with an axis where another change of it has that axis."""
+    if edit.sharding is None or wanted is None or axis in axes_in(edit.sharding):
+        return edit
+    both = tuple((*here, axis) if axis in more else here for here, more in zip(edit.sharding, wanted, strict=True))
+    return replace(edit, sharding=both)
+
+
 class _CureSearch:
     """The cures of one decision.
 
@@ -413,6 +382,8 @@ class _CureSearch:
             level += map(kept.add, self._list_repeated(decision))
             level += [_Cure(change=change) for change in self._turn_constraints(decision)]
             level = [*self._turn_types(decision), *level]
+        elif kept.turns:
+            level += self._turn_more(decision, kept)
         fastest = inf
         for _ in range(_MOST_CONSTRAINTS):
             made = list(self._make_all(level, until))
@@ -572,12 +543,43 @@ class _CureSearch:
                 edit = ConstraintEdit(operation=op.identity[-1], sharding=sharding)
                 lines.setdefault((place.partition(" in ")[0], op.asked, sharding), []).append(edit)
         changes = [
-            ConstraintChange(edits=tuple(dict.fromkeys(edits)), place=place, before=asked)
+            ConstraintChange(edits=tuple(dict.fromkeys(edits)), place=self._name_uses(place, {*edits}), before=asked)
             for (place, asked, _), edits in lines.items()
         ]
         if len(changes) > 1:
             yield Resharding(constraints=tuple(changes))
         yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
+
+    def _turn_more(self, decision: Decision, kept: _Cure) -> Iterator[_Cure]:
+        """A cure whose constraints have the axis of another decision too."""
+        assert kept.change is not None
+        for change in self._turn_constraints(decision):
+            wanted = {edit.operation: edit.sharding for each in change.constraints for edit in each.edits}
+            constraints = tuple(
+                replace(
+                    each, edits=tuple(_add_axis(edit, wanted.get(edit.operation), decision.axis) for edit in each.edits)
+                )
+                for each in kept.change.constraints
+            )
+            if constraints != kept.change.constraints:
+                yield replace(kept, change=replace(kept.change, constraints=constraints))
+
+    def _name_uses(self, place: str, edits: set[ConstraintEdit]) -> str:
+        """The place of a constraint; with the calls of its function for which it is changed, if not for all of them."""
+        assert self._program is not None
+        changed, kept = dict[str, None](), set[str]()
+        for op in self._program.claims.graph.module.ops:
+            frames = to_frames(op.source) if is_written(op) and op.identity else ()
+            frame = find_users_frame(frames)
+            if frame is None or (short_source(frames) or "").partition(" in ")[0] != place:
+                continue
+            around = short_source(frames[frames.index(frame) + 1 :]) or "elsewhere"
+            if any(edit.operation == op.identity[-1] for edit in edits):
+                changed[around] = None
+            else:
+                kept.add(around)
+        calls = [call for call in changed if call not in kept]
+        return f"{place}, as called at {' and '.join(calls)}" if kept and calls else place
 
     def _turn_types(self, decision: Decision) -> Iterator[_Cure]:
         """With explicit axes, the program's requests with the axis at the other dimension: all of them, then each."""

@@ -14,7 +14,7 @@ from hloscope.analysis.provenance import find_users_frame
 from hloscope.base.results import group_by
 from hloscope.base.units import sum_known
 from hloscope.compile.estimates import MATMUL_KINDS, ShardyRuns, find_cut_factors
-from hloscope.model import Collective, StepTime, bytes_bound
+from hloscope.model import Analysis, Collective, StepTime, bytes_bound
 from hloscope.model.analysis import RepeatedWork
 from hloscope.model.capture import ShardyOp, ShardyValue, multiply_axis_sizes, whole_axis
 from hloscope.model.decision import Decision, DecisionKind
@@ -26,6 +26,8 @@ from hloscope.why.shardy_graph import MOVE_KINDS, DimensionClass
 
 LEAST_GAIN = 0.05
 """The least share of the step for the exposed time of the bytes that would be saved."""
+LEAST_TRIED = 0.1
+"""The least share of the step for which changes are tried against a decision that is not lost."""
 LEAST_SHARE = 0.1
 """The least share of the step's bytes, where times are unknown."""
 LOST_FACTOR = 2.0
@@ -108,6 +110,19 @@ def find_decisions(
         return -waited_us, -(decision.wire_bytes or 0), decision.name
 
     return tuple(sorted(judged, key=key_of))
+
+
+def list_worth_trying(found: Analysis) -> tuple[Decision, ...]:
+    """The decisions to try the other way round: those that are lost, and then what is made whole at a notable cost."""
+    lost = tuple(decision for decision in found.decisions if decision.is_lost)
+    step_us = inf if found.time is None else found.time.step_us
+    whole = tuple(
+        decision
+        for decision in found.decisions
+        if decision.kind is DecisionKind.MADE_WHOLE and not decision.is_lost and decision.collectives
+        if (decision.exposed_us or 0.0) >= LEAST_TRIED * step_us
+    )
+    return (*lost, *whole[:1])
 
 
 def _find_repeated(
