@@ -492,6 +492,7 @@ class _CureSearch:
             found += _extend_requests(leaves, self._program.claims, decision)
         elif decision.winner is None or any(asker.by == "output" for asker in decision.held_by):
             plain += _return_as_given(leaves, self._program.claims, decision, self._find_unlike_outputs(decision))
+            plain += _store_as_computed(leaves, decision) if decision.winner is None else ()
             found += [each for each in self._rank_candidates(decision, until) if each not in plain]
         made = self._make_all((_Cure(change=change) for change in (*plain, *found)), until)
         return sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))
@@ -640,7 +641,7 @@ class _CureSearch:
         subject, cure, before = self._subject, ranked.cure, self._before
         subject.stage(f"trying {_name_cure(cure)}")
         captured, after = price_changed(subject, ranked.program.lowered, before, self._until - monotonic())
-        opened = _list_changed_outputs(subject, captured)
+        opened = _list_changed_outputs(subject, captured, cure.change)
         more = len(opened) - _MOST_OPENED
         return captured, Trial(
             change=tuple(_describe_cure(cure, ranked.program)),
@@ -658,6 +659,20 @@ def _extend_requests(leaves: ProgramLeaves, claims: Claims, decision: Decision) 
     asked = [leaf for leaf in leaves.results if leaf.asked is not None]
     results = [(leaf, spec) for leaf in asked if (spec := _give_axis(leaf, claims, decision)) is not None]
     change = leaves.change(arguments, results) if arguments else None
+    if change is not None:
+        yield change
+
+
+def _store_as_computed(leaves: ProgramLeaves, decision: Decision) -> Iterator[Resharding]:
+    """The state that is computed with the axis and requested without it, before and after the step as computed."""
+    results = [
+        (leaf, leaf.computed)
+        for leaf in leaves.results
+        if leaf.computed is not None and leaf.asked is not None and leaf.index in leaves.replaces
+        if decision.axis in axes_in(leaf.computed) and decision.axis not in axes_in(leaf.asked)
+    ]
+    arguments = [(leaves.arguments[leaves.replaces[leaf.index]], spec) for leaf, spec in results]
+    change = leaves.change(arguments, results) if results else None
     if change is not None:
         yield change
 
@@ -722,10 +737,12 @@ def _write_constraint(
     )
 
 
-def _list_changed_outputs(subject: SearchSubject, after: Capture) -> tuple[str, ...]:
-    """The results that a change gives another sharding: `result becomes P('X', None)`."""
+def _list_changed_outputs(subject: SearchSubject, after: Capture, change: Resharding | None) -> tuple[str, ...]:
+    """The results that get another sharding without being changed themselves: `result becomes P('X', None)`."""
+    changed = {leaf.name for leaf in change.results} if change is not None else set()
     pairs = zip(subject.captured.outputs or (), after.outputs or (), strict=False)
-    return tuple(f"{new.name} becomes {new.sharding}" for old, new in pairs if old.sharding != new.sharding)
+    unlike = (new for old, new in pairs if old.sharding != new.sharding and new.name not in changed)
+    return tuple(f"{new.name} becomes {new.sharding}" for new in unlike)
 
 
 def _name_cure(cure: _Cure) -> str:

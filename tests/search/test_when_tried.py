@@ -45,7 +45,7 @@ def tried(monkeypatch):
         limits.append(limit)
         return Trials(trials=(Trial(change=("a",), after=None),) * min(3, limit.changes))
 
-    monkeypatch.setattr("hloscope.search.try_changes", trying)
+    monkeypatch.setattr("hloscope.search.trying.try_changes", trying)
     return limits
 
 
