@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hloscope.base.canvas import Canvas
     from hloscope.base.results import Shown
     from hloscope.model import Analysis, Collective, Collectives
     from hloscope.model.finding import RuleDoc
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from hloscope.report.collectives import Group
 
 
-def report(found: Shown, format_name: str, **how: Any) -> str:
+def report(found: Shown, format_name: str, canvas: Canvas) -> str:
     """`Shown.report`."""
     from hloscope.report.formats import render_report
 
-    return render_report(found, format_name, **how)
+    return render_report(found, format_name, canvas)
 
 
 def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:

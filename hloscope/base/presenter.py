@@ -8,13 +8,16 @@ a fresh process has its presenter too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from hloscope.base.canvas import Canvas
 
 
 class Presenter(Protocol):
     """The methods of results that need rooms above them; each is given the result first."""
 
-    def report(self, found: Any, format_name: str, **how: Any) -> str:
+    def report(self, found: Any, format_name: str, canvas: Canvas) -> str:
         """The result in a format that is text."""
 
     def save(self, found: Any, path: str, format_name: str | None) -> tuple[str, ...]:

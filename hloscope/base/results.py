@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError, fields
 from enum import Enum
 from os import PathLike
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from hloscope.base.calls import front_door, named_path, whole
+from hloscope.base.canvas import Canvas, Listing, accept_listing
 from hloscope.base.errors import Helpful
 from hloscope.base.presenter import presenter
 
-Grouping = Literal["module", "axis", "line", "kind"]
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
@@ -123,15 +123,9 @@ class Shown(Fixed, Helpful):
         return self
 
     @front_door
+    @accept_listing
     def report(
-        self,
-        format: str = "text",
-        *,
-        width: int = 100,
-        colour: bool = False,
-        group_by: Grouping | None = None,
-        everything: bool = False,
-        source: bool = True,
+        self, format: str = "text", *, width: int = 100, colour: bool = False, **listing: Unpack[Listing]
     ) -> str:
         """Returns the report as the command prints it.
 
@@ -140,18 +134,14 @@ class Shown(Fixed, Helpful):
                 formats are only written by `save`.
             width: Width of text in columns.
             colour: Whether text has ANSI colors.
-            group_by: For an analysis, what to group collectives by; by default they are grouped if there are many.
-            everything: For an analysis, whether to list each collective and finding individually.
-            source: For an HTML page, whether to include lines of user code.
+            {listing}
 
         Raises:
             NotationError: The result does not have this format, or the grouping does not exist; it names those that
                 exist.
         """
         columns = whole("width", width, least=1, example="width=100")
-        return presenter().report(
-            self, format, width=columns, colour=colour, group_by=group_by, everything=everything, source=source
-        )
+        return presenter().report(self, format, Canvas(width=columns, colour=colour, **listing))
 
     @front_door
     def save(self, path: str | PathLike[str], format: str | None = None) -> tuple[str, ...]:

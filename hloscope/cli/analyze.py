@@ -20,11 +20,9 @@ from hloscope.cli.options import (
     check_try_options,
     combine_options,
     fail_on_option,
-    group_by_option,
     jobs_option,
     quick_option,
     rule_options,
-    source_option,
     source_root_option,
     target_options,
     try_options,
@@ -108,14 +106,6 @@ _folder_options = combine_options(
 @source_root_option
 @rule_options
 @fail_on_option()
-@group_by_option
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="List every collective and every finding individually; for a folder of dumps, analyze every module.",
-)
-@source_option
 @running.reports("analysis", _choose_exit_code)
 def command(target: str, **options: Any) -> Result[Analysis]:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""

@@ -10,7 +10,7 @@ import click
 from hloscope.base.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
-from hloscope.cli.options import project_options, quick_option, source_option, target_options
+from hloscope.cli.options import project_options, quick_option, target_options
 from hloscope.compile.target import OPTIONS
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ FAIL_ON_HELP = (
 @project_options
 @target_options()
 @quick_option
-@source_option
 @running.reports("difference", _choose_exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
     """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 import click
 
 from hloscope.base.calls import check_variables
+from hloscope.base.canvas import LISTING, Canvas
 from hloscope.base.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
 from hloscope.base.outputs import OutputFiles, check_is_not_an_input, check_output, write_files, write_text
 from hloscope.base.progress import StageDisplay
-from hloscope.cli.options import LISTING, Decorator, report_options
+from hloscope.cli.options import Decorator, report_options
 
 if TYPE_CHECKING:
     from hloscope.app.requests import Result
     from hloscope.model.finding import Finding
-    from hloscope.report.renderer import Canvas
 
 T = TypeVar("T")
 
@@ -41,8 +41,8 @@ def reports(
     """Makes a command from a function that takes its options and returns records, or a `Result` with them.
 
     Args:
-        subject: The kind of report, as in `hloscope.report.formats`; it adds `--format`, `-o` and `--debug`. A `Result`
-            may name another subject with the same formats.
+        subject: The kind of report, as in `hloscope.report.formats`; it adds the options of its listing, `--format`,
+            `-o` and `--debug`. A `Result` may name another subject with the same formats.
         exit_code: Returns the exit code for the records and the options.
         writes_to: The meaning of `-o`, for its help.
         then: Called with the records and the options after the report is written.
@@ -256,8 +256,6 @@ def make_canvas(output: str | None) -> Canvas:
 
 
 def _make_canvas_for(output: str | None, stream: TextIO) -> Canvas:
-    from hloscope.report.renderer import Canvas
-
     to_terminal = output in (None, "-") and stream.isatty()
     own = os.get_terminal_size(stream.fileno()).columns or 100 if to_terminal else 100
     width = shutil.get_terminal_size((own, 24)).columns if "COLUMNS" in os.environ else own
@@ -273,7 +271,7 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
         format_name: One of its formats.
         found: The records.
         output: The file; None or `-` for stdout.
-        listing: Values of the options of `LISTING`.
+        listing: Values of the options of its listing.
 
     Raises:
         HloscopeError: It cannot be written.

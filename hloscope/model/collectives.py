@@ -24,7 +24,7 @@ from hloscope.model.vocabulary import Bound, Kind, Link, Origin
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from hloscope.base.results import Grouping
+    from hloscope.base.canvas import Grouping
 
 
 # ---- the place of a collective in the user's model: module, layers, pass, and the role of the moved array
