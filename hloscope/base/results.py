@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar, Unpack
 from hloscope.base.calls import front_door, named_path, whole
 from hloscope.base.canvas import Canvas, Listing, accept_listing
 from hloscope.base.errors import Helpful
-from hloscope.base.presenter import presenter
+from hloscope.base.presenter import ask
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
@@ -141,7 +141,7 @@ class Shown(Fixed, Helpful):
                 exist.
         """
         columns = whole("width", width, least=1, example="width=100")
-        return presenter().report(self, format, Canvas(width=columns, colour=colour, **listing))
+        return str(ask("report", self, format, Canvas(width=columns, colour=colour, **listing)))
 
     @front_door
     def save(self, path: str | PathLike[str], format: str | None = None) -> tuple[str, ...]:
@@ -162,19 +162,20 @@ class Shown(Fixed, Helpful):
             HloscopeError: The result does not have this format, or the path cannot be written.
         """
         file = named_path("path", path, example='path="report.html"')
-        return presenter().save(self, str(file), format)
+        return tuple(ask("save", self, str(file), format))
 
     def to_dict(self) -> Mapping[str, Any]:
         """Returns the result as plain data, as `report("json")` prints it (schema in `hloscope/schemas/`)."""
-        return presenter().document(self)
+        return dict(ask("document", self))
 
     def __str__(self) -> str:
         return self.report().rstrip("\n")
 
     def _repr_html_(self) -> str | None:
         """The result as HTML for a notebook; None if it is shown as Markdown."""
-        return presenter().fragment(self)
+        found: str | None = ask("fragment", self)
+        return found
 
     def _repr_markdown_(self) -> str:
         """The report in Markdown, or as text in a block if it has no Markdown."""
-        return presenter().markdown(self)
+        return str(ask("markdown", self))
