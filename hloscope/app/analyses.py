@@ -23,7 +23,7 @@ from hloscope.app.analyzing import (
     analyze_text_target,
     capture_text,
 )
-from hloscope.app.requests import Request, Result, Text, follow, parse_stage, parse_trying
+from hloscope.app.requests import Request, Text, follow, parse_stage, parse_trying
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
@@ -117,7 +117,7 @@ def analyze(
     )
     if only is not None and not request.is_folder:
         raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
-    return find_analysis(request).found
+    return find_analysis(request)
 
 
 def make_program_request(
@@ -141,23 +141,22 @@ def make_program_request(
     return Request(target=target, said=said, judging=rules, source_root=source_root, **more)
 
 
-def find_analysis(request: Request) -> Result[Analysis]:
+def find_analysis(request: Request) -> Analysis:
     """Analyzes the target of a request.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     if request.is_folder:
-        return Result(found=_analyze_folder(request), subject="analysis")
+        return _analyze_folder(request)
 
-    def finish(found: Analysis, *, is_whole: bool = True) -> Result[Analysis]:
-        known = skip_helpers(found, request.helpers) if request.helpers else found
-        return Result(found=known, subject="analysis", is_whole=is_whole)
+    def finish(found: Analysis) -> Analysis:
+        return skip_helpers(found, request.helpers) if request.helpers else found
 
     def of_function(function: Function, stage: StageDisplay) -> Analysis:
         def begin(program: Capture) -> None:
             first = analyze_capture(program, function.name, request.judging)
-            request.door.begin(finish(first, is_whole=False), stage)
+            request.door.begin("analysis", finish(first), stage)
 
         return analyze_function(
             replace(function, when_scheduled=begin) if request.begins else function,
@@ -179,7 +178,7 @@ def _analyze_folder(request: Request) -> Analysis:
     module = dump.modules[0] if only is None else dump.named(only)
     with door.quiet(), door.progress() as stage:
         if only is None and len(dump.modules) > 1:
-            door.begin(Result(found=dump, subject="dump", is_whole=False), stage)
+            door.begin("dump", dump, stage)
         stage(f"analyzing {module.file}")
         return analyze_dumped(module, how)
 
@@ -339,17 +338,16 @@ def timeline(
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    return find_timeline(Request(target=target, said={"args": args, **options}, wanted=parse_stage(stage))).found
+    return find_timeline(Request(target=target, said={"args": args, **options}, wanted=parse_stage(stage)))
 
 
-def find_timeline(request: Request) -> Result[Timeline]:
+def find_timeline(request: Request) -> Timeline:
     """Predicts the timeline of a request's target.
 
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    found = follow(request, of_function=_predict_for_function, of_text=predict_timeline_of_text)
-    return Result(found=found, subject="timeline")
+    return follow(request, of_function=_predict_for_function, of_text=predict_timeline_of_text)
 
 
 def _predict_for_function(function: Function, stage: Stage) -> Timeline:
@@ -430,17 +428,17 @@ def graph(
         HloscopeError: As for `analyze`, or the computation or instruction does not exist.
     """
     request = make_program_request(target, args, options, wanted=parse_stage(stage))
-    return find_graph(request, computation=computation, around=around, hops=hops).found
+    return find_graph(request, computation=computation, around=around, hops=hops)
 
 
-def find_graph(request: Request, **part: Any) -> Result[ProgramGraph]:
+def find_graph(request: Request, **part: Any) -> ProgramGraph:
     """Finds the graph of a request's target, or of a part of it, named as in `graph`.
 
     Raises:
         HloscopeError: As for `graph`.
     """
     wanted = make_graph_selection(**part)
-    return Result(found=build_graph(find_analysis(request).found, wanted), subject="graph")
+    return build_graph(find_analysis(request), wanted)
 
 
 def make_graph_selection(computation: str | None, around: str | None, hops: int | None) -> GraphSelection:
@@ -516,10 +514,10 @@ def shardings(
         HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
     request = Request(target=target, said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
-    return find_shardings(request).found
+    return find_shardings(request)
 
 
-def find_shardings(request: Request, *, subject: str = "shardings") -> Result[ShardingTable]:
+def find_shardings(request: Request) -> ShardingTable:
     """Propagates the shardings of a request's function.
 
     Raises:
@@ -530,7 +528,7 @@ def find_shardings(request: Request, *, subject: str = "shardings") -> Result[Sh
             f"{find_target_name(request.target)} is already compiled, and its shardings are already propagated",
             fix=say("name the function itself, or use ", Command("analyze")),
         )
-    return Result(found=follow(request, of_function=propagate_shardings), subject=subject)
+    return follow(request, of_function=propagate_shardings)
 
 
 def propagate_shardings(function: Function, _: Stage = lambda _: None) -> ShardingTable:

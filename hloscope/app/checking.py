@@ -297,7 +297,7 @@ def _find_analysis(target: Target, args: Any, options: Any, expected: _Expected)
     if not is_compiled and can_be_scheduled(expected.contract, expected.baseline, expected.fail_on):
         is_enough = partial(is_scheduled_enough, contract=expected.contract, baseline=expected.baseline)
         request = replace(request, wanted=CompileStage.SCHEDULED, is_enough=is_enough)
-    return find_analysis(request).found
+    return find_analysis(request)
 
 
 def check_project(

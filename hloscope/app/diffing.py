@@ -18,7 +18,6 @@ from hloscope.app.jobs import Checkout, Job, list_jobs, run_git, run_jobs
 from hloscope.app.requests import (
     PYTHON,
     FrontDoor,
-    Result,
     Target,
     check_target,
     is_compiled,
@@ -143,7 +142,7 @@ def diff(
         cached=cached,
         equivalent=equivalent,
         wanted=parse_stage(stage),
-    ).found
+    )
 
 
 def find_difference(
@@ -158,7 +157,7 @@ def find_difference(
     timeout_s: float | None = None,
     equivalent: bool = False,
     wanted: CompileStage = CompileStage.COMPILED,
-) -> Result[DiffDocument]:
+) -> DiffDocument:
     """Compares two programs, or with `base` one with itself in a git revision.
 
     Args:
@@ -188,7 +187,7 @@ def find_difference(
                 next(named) if isinstance(program, str) else _make_side(program, written, facts, wanted)
                 for program in programs
             ]
-    return Result(found=compare_sides(*sides, equivalent=equivalent), subject="difference")
+    return compare_sides(*sides, equivalent=equivalent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from hloscope.analysis.model_parts import skip_helpers
 from hloscope.analysis.provenance import CAPTURED_SOURCES, SourceFiles
 from hloscope.app.analyzing import analyze_text_target, make_search_subject
-from hloscope.app.requests import Request, Result, Text, Trying, follow, parse_trying, refuse_beside_analysis
+from hloscope.app.requests import Request, Text, Trying, follow, parse_trying, refuse_beside_analysis
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Option, say
@@ -90,7 +90,7 @@ def explain(
         sources = SourceFiles(captured="jax" in target.versions, root=root)
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
     request = Request(target=target, said=described, source_root=root)
-    return find_explanations(request, named, everything=everything, trying=trying).found
+    return find_explanations(request, named, everything=everything, trying=trying)
 
 
 def _find_collective_name(collective: object) -> str | None:
@@ -106,7 +106,7 @@ def _find_collective_name(collective: object) -> str | None:
     return str(number)
 
 
-def find_explanations(request: Request, named: str | None, *, everything: bool, trying: Trying) -> Result[Explanations]:
+def find_explanations(request: Request, named: str | None, *, everything: bool, trying: Trying) -> Explanations:
     """Explains the collectives of a program; for a function, also tries changes against those shown in full.
 
     Args:
@@ -126,12 +126,11 @@ def find_explanations(request: Request, named: str | None, *, everything: bool, 
 
     def of_function(function: Function, stage: StageDisplay) -> tuple[Explanation, ...]:
         def begin(found: Explanation) -> None:
-            request.door.begin(Result(found=[found], subject="explanation", is_whole=False), stage)
+            request.door.begin("explanation", [found], stage)
 
         return _explain_function(function, named, everything=everything, trying=trying, when_explained=begin)
 
-    found = Explanations(follow(request, of_function=of_function, of_text=of_text), everything=everything)
-    return Result(found=found, subject="explanation" if everything else "overview")
+    return Explanations(follow(request, of_function=of_function, of_text=of_text), everything=everything)
 
 
 def _explain_function(

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.app.analyzing import Stage, make_search_subject
-from hloscope.app.requests import Request, Result, follow
+from hloscope.app.requests import Request, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, HloscopeError, Option, TargetError, say
@@ -118,12 +118,12 @@ def suggest(
         seed=calls.whole("seed", seed, least=0, example="seed=0"),
     )
     request = Request(target=target, said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
-    return find_suggestions(request, searching, executor=executor, jobs=jobs).found
+    return find_suggestions(request, searching, executor=executor, jobs=jobs)
 
 
 def find_suggestions(
     request: Request, searching: Searching, *, executor: Any = None, jobs: int | None = None
-) -> Result[Suggestions]:
+) -> Suggestions:
     """Searches for a better sharding of a function.
 
     Args:
@@ -146,7 +146,7 @@ def find_suggestions(
         with compile_on(executor, jobs):
             return _search_function(function, searching, lambda text: request.door.say(stage, text))
 
-    return Result(found=follow(request, of_function=of_function), subject="suggestions")
+    return follow(request, of_function=of_function)
 
 
 def _search_function(function: Function, searching: Searching, tell: Callable[[str], None]) -> Suggestions:

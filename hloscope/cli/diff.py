@@ -15,7 +15,6 @@ from hloscope.compile.target import OPTIONS
 
 if TYPE_CHECKING:
     from hloscope.app.config import TargetConfig
-    from hloscope.app.requests import Result
     from hloscope.report.diffs import DiffDocument
 
 _EPILOG = """\b
@@ -71,7 +70,7 @@ FAIL_ON_HELP = (
 @target_options()
 @quick_option
 @running.reports("difference", _choose_exit_code)
-def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
+def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
     """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""
     from hloscope.app.diffing import find_difference
 
