@@ -348,11 +348,8 @@ def add_unfinished(
 ) -> tuple[Checked, ...]:
     """The targets of an interrupted check: the finished checks, and an error for each of the other targets."""
     jobs = list_shard_jobs(project, names, shard)
-    return tuple(known.get(job.name) or _make_interrupted(job) for job in jobs)
-
-
-def _make_interrupted(job: Job) -> Checked:
-    return make_failed_check(job.name, "error: interrupted before it was done", place=job.target.place)
+    why = "error: interrupted before it was done"
+    return tuple(known.get(job.name) or make_failed_check(job.name, why, place=job.target.place) for job in jobs)
 
 
 def read_contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:

@@ -166,7 +166,7 @@ def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> l
     until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
     done = []
     for explanation in found:
-        why_not = _explain_untried(explanation, subject, trying)
+        why_not = _explain_untried(subject, trying)
         left = until - monotonic()
         if why_not is None and (left <= 0 or changes <= 0):
             why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
@@ -213,7 +213,7 @@ def _join_trials(others: Trials, cured: Trials) -> Trials:
     return replace(others, trials=(*helping, *rest), candidates=others.candidates + cured.candidates, verdict="")
 
 
-def _explain_untried(explanation: Explanation, subject: Any, trying: Trying) -> str | None:
+def _explain_untried(subject: Any, trying: Trying) -> str | None:
     """The reason that no change is tried against a collective; None if changes are tried."""
     compile_s, time = subject.captured.compiled.seconds, subject.analysis.time
     if time is None or subject.lowered.slice.chip is None:

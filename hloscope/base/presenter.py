@@ -21,5 +21,10 @@ def register_presenter(places: Mapping[str, str]) -> None:
 
 def ask(name: str, *arguments: Any, **options: Any) -> Any:
     """Calls a function of a room above, which is imported when it is first needed."""
-    module, _, function = _PLACES[name].partition(":")
-    return getattr(import_module(module), function)(*arguments, **options)
+    return load(_PLACES[name])(*arguments, **options)
+
+
+def load(place: str) -> Any:
+    """Loads the object of a place `module:name`."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

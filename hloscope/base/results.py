@@ -161,7 +161,7 @@ class Shown(Fixed, Helpful):
         Raises:
             HloscopeError: The result does not have this format, or the path cannot be written.
         """
-        file = named_path("path", path, example='path="report.html"')
+        file = named_path(path, example='path="report.html"')
         return tuple(ask("save", self, str(file), format))
 
     def to_dict(self) -> Mapping[str, Any]:

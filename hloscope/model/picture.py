@@ -52,7 +52,7 @@ class Picture(Fixed, Helpful):
         Raises:
             HloscopeError: The file has another suffix, or cannot be written.
         """
-        file = named_path("path", path, example='path="picture.svg"')
+        file = named_path(path, example='path="picture.svg"')
         if file.suffix not in (".svg", ".txt"):
             raise HloscopeError(
                 f"a picture cannot be saved as {file.name}",

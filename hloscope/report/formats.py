@@ -10,7 +10,8 @@ from hloscope.base.calls import format_value, speak_python
 from hloscope.base.canvas import LISTING, Canvas
 from hloscope.base.errors import Notation, NotationError, did_you_mean, use_notation
 from hloscope.base.outputs import OutputFiles, check_output, write_files, write_text
-from hloscope.report.renderer import Renderer, load
+from hloscope.base.presenter import load
+from hloscope.report.renderer import Renderer
 
 if TYPE_CHECKING:
     from hloscope.base.results import Shown

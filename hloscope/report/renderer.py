@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hloscope.base.canvas import Canvas
+from hloscope.base.presenter import load
 
 if TYPE_CHECKING:
     from hloscope.base.outputs import OutputFiles
@@ -46,12 +46,6 @@ class Renderer:
     def call(self, document: str, found: object, canvas: Canvas) -> Any:
         """Calls the method of a document."""
         return getattr(self, f"render_{document}")(found, canvas)
-
-
-def load(path: str) -> Any:
-    """Loads the object of a path `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 class Lazy:

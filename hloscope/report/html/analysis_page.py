@@ -116,7 +116,9 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     document = to_plain(analysis)
     found = {
         "analysis": document,
-        "timeline": None if timeline is None else _leave_out(document, to_plain(timeline)),
+        "timeline": None
+        if timeline is None
+        else {name: one for name, one in to_plain(timeline).items() if name not in document},
         "no_timeline": missing,
         "inaccurate": None if analysis.time is None else describe_unknown_accuracy(analysis.time),
         "first": [
@@ -158,11 +160,6 @@ def _find_timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
         return analysis.timeline(), None
     except HloscopeError as error:
         return None, error.on_one_line()
-
-
-def _leave_out(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """A document without the fields that another one on the page has too."""
-    return {name: value for name, value in document.items() if name not in known}
 
 
 def _list_explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:
