@@ -32,7 +32,7 @@ from hloscope.base.units import pluralize
 from hloscope.compile.dumps import is_folder, read_dump
 from hloscope.compile.target import ProgramOptions, TargetFacts, TargetOptions, accept_options, find_target_name
 from hloscope.hlo import HloModule, parse_module
-from hloscope.judge.selection import make_selection
+from hloscope.judge.selection import RuleSelection, make_selection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import CompileStage
@@ -135,10 +135,19 @@ def make_program_request(
     Raises:
         HloscopeError: The target is of an unknown kind, or an option of rules is invalid.
     """
-    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
-    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
-    said = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
+    rules, of_target = _split_rules(options, select=select, ignore=ignore, source_root=source_root)
+    said = {"args": args, **of_target}
     return Request(target=target, said=said, judging=rules, source_root=source_root, **more)
+
+
+def _split_rules(options: Mapping[str, Any], **chosen: Any) -> tuple[RuleSelection, dict[str, Any]]:
+    """The selection of rules by options of a call in Python, and those of its target.
+
+    Raises:
+        HloscopeError: An option of rules is invalid.
+    """
+    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
+    return make_selection(**chosen, **of_rules), {key: value for key, value in options.items() if key not in of_rules}
 
 
 def find_analysis(request: Request) -> Analysis:
@@ -183,64 +192,6 @@ def _analyze_folder(request: Request) -> Analysis:
         return analyze_dumped(module, how)
 
 
-@front_door
-def analyze_text(
-    text: str,
-    *,
-    name: str = "-",
-    mesh: Any = None,
-    slice: str | None = None,
-    dcn: Mapping[str, int] | str | None = None,
-    chip_overrides: str | Sequence[str] = (),
-    kernel_costs: KernelCosts = (),
-    select: str | Sequence[str] = (),
-    ignore: str | Sequence[str] = (),
-    allow: str | Sequence[str] = (),
-    rule_options: Mapping[str, Any] | None = None,
-    source_root: str | Path | None = None,
-) -> Analysis:
-    """Reports what a compiled program moves, from its HLO text; does not need JAX.
-
-    Example:
-        >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
-
-    Args:
-        text: The output of `compiled.as_text()`, or a dump of the final module. Of a truncated text, the complete part
-            is read, and its totals are marked "at least".
-        name: File name used in messages.
-        mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
-            device groups are shown.
-        slice: The slice that the program is meant for.
-        dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
-        chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
-        select: Names of the rules to run; all when empty.
-        ignore: Names of rules to skip.
-        allow: Findings to accept, each with a reason, such as `all-gather@X: weights of FSDP`.
-        rule_options: Values of rule options, by `rule.option`.
-        source_root: The folder below which source files named in the text may be read, for comments that accept
-            findings.
-
-    Raises:
-        HloParseError: The text is not HLO.
-        MeshError: The mesh does not have as many devices as the program.
-        SliceError: The slice has fewer devices than the program.
-    """
-    rules = make_selection(
-        select=select, ignore=ignore, allow=allow, rule_options=rule_options, source_root=source_root
-    )
-    return analyze_hlo(
-        calls.text("the HLO", text, example="hloscope.analyze_text(compiled.as_text())"),
-        name=calls.text("name", name, example='name="step.hlo"'),
-        mesh=mesh,
-        slice=slice,
-        dcn=dcn,
-        chip_overrides=chip_overrides,
-        kernel_costs=kernel_costs,
-        judging=rules,
-    )
-
-
 class TextOptions(TypedDict, total=False):
     """Options for compiled programs given as text."""
 
@@ -251,6 +202,49 @@ class TextOptions(TypedDict, total=False):
     kernel_costs: KernelCosts
     allow: str | Sequence[str]
     rule_options: Mapping[str, Any] | None
+
+
+@front_door
+@accept_options(TextOptions)
+def analyze_text(
+    text: str,
+    *,
+    name: str = "-",
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    source_root: str | Path | None = None,
+    **options: Unpack[TextOptions],
+) -> Analysis:
+    """Reports what a compiled program moves, from its HLO text; does not need JAX.
+
+    By default the axes have the names in the text, and nothing is priced, since the text does not say for which slice
+    it was compiled.
+
+    Example:
+        >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
+
+    Args:
+        text: The output of `compiled.as_text()`, or a dump of the final module. Of a truncated text, the complete part
+            is read, and its totals are marked "at least".
+        name: File name used in messages.
+        select: Names of the rules to run; all when empty.
+        ignore: Names of rules to skip.
+        source_root: The folder below which source files named in the text may be read, for comments that accept
+            findings.
+        {options}
+
+    Raises:
+        HloParseError: The text is not HLO.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    rules, said = _split_rules(options, select=select, ignore=ignore, source_root=source_root)
+    return analyze_hlo(
+        calls.text("the HLO", text, example="hloscope.analyze_text(compiled.as_text())"),
+        name=calls.text("name", name, example='name="step.hlo"'),
+        judging=rules,
+        **said,
+    )
 
 
 @front_door
