@@ -23,14 +23,14 @@ from hloscope.app.analyzing import (
     analyze_text_target,
     capture_text,
 )
-from hloscope.app.requests import Request, Text, follow, parse_stage, parse_trying
+from hloscope.app.requests import FunctionOptions, Request, Text, follow, parse_stage, parse_trying
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import is_folder, read_dump
-from hloscope.compile.target import ProgramOptions, TargetFacts, TargetOptions, accept_options, find_target_name
+from hloscope.compile.target import TargetFacts, TargetOptions, accept_options, find_target_name
 from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.selection import RuleSelection, make_selection
 from hloscope.model import Analysis
@@ -481,14 +481,11 @@ def build_graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
 
 
 @front_door
-@accept_options(ProgramOptions)
+@accept_options(FunctionOptions)
 def shardings(
     target: Callable[..., Any] | str,
     args: Any = None,
-    *,
-    slice: str | None = None,
-    timeout_s: float | None = None,
-    **options: Unpack[ProgramOptions],
+    **options: Unpack[FunctionOptions],
 ) -> ShardingTable:
     """Returns the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
 
@@ -500,14 +497,12 @@ def shardings(
     Args:
         target: As for `analyze`, except programs that are already compiled.
         args: One entry per positional argument, as for `analyze`.
-        slice: The slice that it would be compiled for.
-        timeout_s: Time limit in seconds.
         {options}
 
     Raises:
         HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
-    request = Request(target=target, said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
+    request = Request(target=target, said={"args": args, **options})
     return find_shardings(request)
 
 

@@ -37,7 +37,7 @@ from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import ModuleFacts, find_dumped_module, is_folder, read_module_facts
 from hloscope.compile.hlo_files import is_hlo_target, read_hlo, split_module
-from hloscope.compile.target import OPTIONS_BY_NAME, TargetFacts, find_target_name, make_facts
+from hloscope.compile.target import OPTIONS_BY_NAME, ProgramOptions, TargetFacts, find_target_name, make_facts
 from hloscope.hlo import HloModule, select_module_text
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.model import Analysis
@@ -447,6 +447,13 @@ class FrontDoor:
 
 
 PYTHON = FrontDoor()
+
+
+class FunctionOptions(ProgramOptions, total=False):
+    """Options for functions, without those of rules."""
+
+    slice: str | None
+    timeout_s: float | None
 
 
 STAGE = "stage"
