@@ -15,6 +15,7 @@ from hloscope.analysis.arrays import find_constant_outputs
 from hloscope.analysis.provenance import CAPTURED_SOURCES
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
+from hloscope.base.documents import make_document
 from hloscope.base.errors import HloscopeError, TraceError
 from hloscope.base.units import count_array_bytes
 from hloscope.compile.target import TargetFacts, make_facts
@@ -378,10 +379,9 @@ def _merge_array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
     reused = None if printed is None else printed.reused  # None for outputs themselves
     if array.donated and printed is not None:
         reused = printed.reused is True
-    return ArrayFact(
-        name=array.name,
-        dtype=array.dtype,
-        global_shape=array.global_shape,
+    return make_document(
+        ArrayFact,
+        array,
         local_shape=local,
         sharding=array.sharding or (printed.sharding if printed is not None else None),
         chosen_by=None if not array.used else "user" if array.asked else "compiler",

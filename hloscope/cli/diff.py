@@ -72,7 +72,7 @@ FAIL_ON_HELP = (
 @running.reports("difference", _choose_exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
     """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""
-    from hloscope.app.diffing import find_difference
+    from hloscope.app.diffing import Compiling, find_difference
 
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
@@ -84,14 +84,16 @@ def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
     return find_difference(
         programs,
         _make_target_config(options),
+        Compiling(
+            config=None if options["config"] is None else Path(options["config"]),
+            cached=not options["no_cache"],
+            timeout_s=options["timeout_s"],
+            wanted=targets.find_wanted_stage(options),
+        ),
         facts={},
         door=targets.make_front_door(),
         base=options["base"],
-        config=None if options["config"] is None else Path(options["config"]),
-        cached=not options["no_cache"],
-        timeout_s=options["timeout_s"],
         equivalent=options["equivalent"],
-        wanted=targets.find_wanted_stage(options),
     )
 
 
