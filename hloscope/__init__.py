@@ -37,7 +37,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from hloscope.base.presenter import Presenter, register_presenter
+from hloscope.base.presenter import register_presenter
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
@@ -237,12 +237,26 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@register_presenter
-def _load_presenter() -> Presenter:
-    """The presenter of all results; the import is lazy, since importing one result must not import every report."""
-    from hloscope.app import presenting
-
-    return presenting
+register_presenter(
+    {
+        "report": "hloscope.report.formats:render_report",
+        "save": "hloscope.report.formats:save",
+        "document": "hloscope.report.formats:make_plain_document",
+        "markdown": "hloscope.report.formats:render_in_notebook",
+        "fragment": "hloscope.report.fragments:render_fragment",
+        "image": "hloscope.report.pictures.svg:make_standalone",
+        "timeline": "hloscope.app.analyses:predict_timeline_of_analysis",
+        "graph": "hloscope.app.analyses:build_graph_of_analysis",
+        "mesh picture": "hloscope.report.pictures.meshes:draw_mesh_picture",
+        "array picture": "hloscope.report.pictures.arrays:draw_array_picture",
+        "groups": "hloscope.report.collectives:list_groups",
+        "select": "hloscope.judge.notation:select_collectives",
+        "filter": "hloscope.judge.building:filter_collectives",
+        "rule pages": "hloscope.report.pages:list_pages",
+        "rule page": "hloscope.report.pages:find_page",
+        "failed cases": "hloscope.app.own_rules:run_cases",
+    }
+)
 
 
 _ROOMS_OF_0_2 = (

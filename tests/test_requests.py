@@ -42,7 +42,7 @@ def test_a_dash_is_text_where_there_is_a_standard_input():
     read = replace(SILENT, standard_input=lambda: ("<stdin>", GATHER.read_text()))
     request = Request(target="-", door=read)
     assert request.is_text
-    assert find_analysis(request).found.target == "<stdin>"
+    assert find_analysis(request).target == "<stdin>"
 
 
 def test_an_option_is_refused_by_the_name_that_the_front_door_has_for_it():
@@ -55,8 +55,9 @@ def test_an_option_is_refused_by_the_name_that_the_front_door_has_for_it():
 
 def test_the_modules_of_a_folder_are_a_partial_result(dump):
     begun = []
-    door = replace(SILENT, begin=lambda result, _: begun.append(result))
+    door = replace(SILENT, begin=lambda subject, found, _: begun.append((subject, found)))
     whole = find_analysis(Request(target=dump, door=door))
-    assert [(result.subject, result.is_whole) for result in (*begun, whole)] == [("dump", False), ("analysis", True)]
-    assert [module.name for module in begun[0].found.modules] == ["jit_mixture_of_experts", "jit_matmul"]
-    assert whole.found.module == "jit_mixture_of_experts"
+    ((subject, listed),) = begun
+    assert subject == "dump"
+    assert [module.name for module in listed.modules] == ["jit_mixture_of_experts", "jit_matmul"]
+    assert whole.module == "jit_mixture_of_experts"

@@ -11,12 +11,13 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from hloscope.base.canvas import Canvas
 from hloscope.base.documents import SCHEMA, to_plain
 from hloscope.base.errors import HloscopeError
 from hloscope.cli import group
 from hloscope.model import SourceFrame
 from hloscope.report.checkups import Checkup
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 from hloscope.report.price import Unpriced
 from hloscope.report.shardings import ShardingTable
 from hloscope.why.shardings import ArrayRole, ShardedArray

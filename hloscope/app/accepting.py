@@ -159,7 +159,7 @@ def accept_project(
         proposed = _propose_baseline(outcome)
         if isinstance(proposed, Accepted):
             keep(proposed)
-        elif only or (asks is not None and _has_changes(proposed)):
+        elif only or (asks is not None and proposed.compared is not None and proposed.compared.changes):
             proposals.append(proposed)
         else:
             keep(_write_accepted(proposed, None, beside=beside))
@@ -176,10 +176,6 @@ def accept_project(
             keep(_write_accepted(proposed, answer.accepted, beside=beside))
         ended = Answer((), ends=True) if answer.ends else None
     return tuple(known[job.name] for job in jobs)
-
-
-def _has_changes(proposed: Proposed) -> bool:
-    return proposed.compared is not None and bool(proposed.compared.changes)
 
 
 def _refuse_unknown(only: Sequence[str], proposals: Sequence[Proposed]) -> None:

@@ -23,16 +23,16 @@ from hloscope.app.analyzing import (
     analyze_text_target,
     capture_text,
 )
-from hloscope.app.requests import Request, Result, Text, follow, parse_stage, parse_trying
+from hloscope.app.requests import FunctionOptions, Request, Text, follow, parse_stage, parse_trying
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import is_folder, read_dump
-from hloscope.compile.target import ProgramOptions, TargetFacts, TargetOptions, accept_options, find_target_name
+from hloscope.compile.target import TargetFacts, TargetOptions, accept_options, find_target_name
 from hloscope.hlo import HloModule, parse_module
-from hloscope.judge.selection import make_selection
+from hloscope.judge.selection import RuleSelection, make_selection
 from hloscope.model import Analysis
 from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import CompileStage
@@ -117,7 +117,7 @@ def analyze(
     )
     if only is not None and not request.is_folder:
         raise TargetError("only is for a folder of XLA dumps", fix="leave it out, or pass the folder")
-    return find_analysis(request).found
+    return find_analysis(request)
 
 
 def make_program_request(
@@ -135,29 +135,37 @@ def make_program_request(
     Raises:
         HloscopeError: The target is of an unknown kind, or an option of rules is invalid.
     """
-    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
-    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
-    said = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
+    rules, of_target = _split_rules(options, select=select, ignore=ignore, source_root=source_root)
+    said = {"args": args, **of_target}
     return Request(target=target, said=said, judging=rules, source_root=source_root, **more)
 
 
-def find_analysis(request: Request) -> Result[Analysis]:
+def _split_rules(options: Mapping[str, Any], **chosen: Any) -> tuple[RuleSelection, dict[str, Any]]:
+    """The selection of rules by options of a call in Python, and those of its target.
+
+    Raises:
+        HloscopeError: An option of rules is invalid.
+    """
+    of_rules = {name: options[name] for name in ("allow", "rule_options") if name in options}
+    return make_selection(**chosen, **of_rules), {key: value for key, value in options.items() if key not in of_rules}
+
+
+def find_analysis(request: Request) -> Analysis:
     """Analyzes the target of a request.
 
     Raises:
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     if request.is_folder:
-        return Result(found=_analyze_folder(request), subject="analysis")
+        return _analyze_folder(request)
 
-    def finish(found: Analysis, *, is_whole: bool = True) -> Result[Analysis]:
-        known = skip_helpers(found, request.helpers) if request.helpers else found
-        return Result(found=known, subject="analysis", is_whole=is_whole)
+    def finish(found: Analysis) -> Analysis:
+        return skip_helpers(found, request.helpers) if request.helpers else found
 
     def of_function(function: Function, stage: StageDisplay) -> Analysis:
         def begin(program: Capture) -> None:
             first = analyze_capture(program, function.name, request.judging)
-            request.door.begin(finish(first, is_whole=False), stage)
+            request.door.begin("analysis", finish(first), stage)
 
         return analyze_function(
             replace(function, when_scheduled=begin) if request.begins else function,
@@ -179,67 +187,9 @@ def _analyze_folder(request: Request) -> Analysis:
     module = dump.modules[0] if only is None else dump.named(only)
     with door.quiet(), door.progress() as stage:
         if only is None and len(dump.modules) > 1:
-            door.begin(Result(found=dump, subject="dump", is_whole=False), stage)
+            door.begin("dump", dump, stage)
         stage(f"analyzing {module.file}")
         return analyze_dumped(module, how)
-
-
-@front_door
-def analyze_text(
-    text: str,
-    *,
-    name: str = "-",
-    mesh: Any = None,
-    slice: str | None = None,
-    dcn: Mapping[str, int] | str | None = None,
-    chip_overrides: str | Sequence[str] = (),
-    kernel_costs: KernelCosts = (),
-    select: str | Sequence[str] = (),
-    ignore: str | Sequence[str] = (),
-    allow: str | Sequence[str] = (),
-    rule_options: Mapping[str, Any] | None = None,
-    source_root: str | Path | None = None,
-) -> Analysis:
-    """Reports what a compiled program moves, from its HLO text; does not need JAX.
-
-    Example:
-        >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
-
-    Args:
-        text: The output of `compiled.as_text()`, or a dump of the final module. Of a truncated text, the complete part
-            is read, and its totals are marked "at least".
-        name: File name used in messages.
-        mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
-            device groups are shown.
-        slice: The slice that the program is meant for.
-        dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
-        chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
-        select: Names of the rules to run; all when empty.
-        ignore: Names of rules to skip.
-        allow: Findings to accept, each with a reason, such as `all-gather@X: weights of FSDP`.
-        rule_options: Values of rule options, by `rule.option`.
-        source_root: The folder below which source files named in the text may be read, for comments that accept
-            findings.
-
-    Raises:
-        HloParseError: The text is not HLO.
-        MeshError: The mesh does not have as many devices as the program.
-        SliceError: The slice has fewer devices than the program.
-    """
-    rules = make_selection(
-        select=select, ignore=ignore, allow=allow, rule_options=rule_options, source_root=source_root
-    )
-    return analyze_hlo(
-        calls.text("the HLO", text, example="hloscope.analyze_text(compiled.as_text())"),
-        name=calls.text("name", name, example='name="step.hlo"'),
-        mesh=mesh,
-        slice=slice,
-        dcn=dcn,
-        chip_overrides=chip_overrides,
-        kernel_costs=kernel_costs,
-        judging=rules,
-    )
 
 
 class TextOptions(TypedDict, total=False):
@@ -252,6 +202,49 @@ class TextOptions(TypedDict, total=False):
     kernel_costs: KernelCosts
     allow: str | Sequence[str]
     rule_options: Mapping[str, Any] | None
+
+
+@front_door
+@accept_options(TextOptions)
+def analyze_text(
+    text: str,
+    *,
+    name: str = "-",
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    source_root: str | Path | None = None,
+    **options: Unpack[TextOptions],
+) -> Analysis:
+    """Reports what a compiled program moves, from its HLO text; does not need JAX.
+
+    By default the axes have the names in the text, and nothing is priced, since the text does not say for which slice
+    it was compiled.
+
+    Example:
+        >>> hloscope.analyze_text(compiled.as_text(), mesh={"X": 4, "Y": 2}, slice="v5e:2x4")
+
+    Args:
+        text: The output of `compiled.as_text()`, or a dump of the final module. Of a truncated text, the complete part
+            is read, and its totals are marked "at least".
+        name: File name used in messages.
+        select: Names of the rules to run; all when empty.
+        ignore: Names of rules to skip.
+        source_root: The folder below which source files named in the text may be read, for comments that accept
+            findings.
+        {options}
+
+    Raises:
+        HloParseError: The text is not HLO.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    rules, said = _split_rules(options, select=select, ignore=ignore, source_root=source_root)
+    return analyze_hlo(
+        calls.text("the HLO", text, example="hloscope.analyze_text(compiled.as_text())"),
+        name=calls.text("name", name, example='name="step.hlo"'),
+        judging=rules,
+        **said,
+    )
 
 
 @front_door
@@ -339,17 +332,16 @@ def timeline(
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    return find_timeline(Request(target=target, said={"args": args, **options}, wanted=parse_stage(stage))).found
+    return find_timeline(Request(target=target, said={"args": args, **options}, wanted=parse_stage(stage)))
 
 
-def find_timeline(request: Request) -> Result[Timeline]:
+def find_timeline(request: Request) -> Timeline:
     """Predicts the timeline of a request's target.
 
     Raises:
         HloscopeError: The input is invalid, JAX or the compiler rejects the program, or it cannot be priced.
     """
-    found = follow(request, of_function=_predict_for_function, of_text=predict_timeline_of_text)
-    return Result(found=found, subject="timeline")
+    return follow(request, of_function=_predict_for_function, of_text=predict_timeline_of_text)
 
 
 def _predict_for_function(function: Function, stage: Stage) -> Timeline:
@@ -430,17 +422,17 @@ def graph(
         HloscopeError: As for `analyze`, or the computation or instruction does not exist.
     """
     request = make_program_request(target, args, options, wanted=parse_stage(stage))
-    return find_graph(request, computation=computation, around=around, hops=hops).found
+    return find_graph(request, computation=computation, around=around, hops=hops)
 
 
-def find_graph(request: Request, **part: Any) -> Result[ProgramGraph]:
+def find_graph(request: Request, **part: Any) -> ProgramGraph:
     """Finds the graph of a request's target, or of a part of it, named as in `graph`.
 
     Raises:
         HloscopeError: As for `graph`.
     """
     wanted = make_graph_selection(**part)
-    return Result(found=build_graph(find_analysis(request).found, wanted), subject="graph")
+    return build_graph(find_analysis(request), wanted)
 
 
 def make_graph_selection(computation: str | None, around: str | None, hops: int | None) -> GraphSelection:
@@ -489,14 +481,11 @@ def build_graph_of_analysis(found: Analysis, **part: Any) -> ProgramGraph:
 
 
 @front_door
-@accept_options(ProgramOptions)
+@accept_options(FunctionOptions)
 def shardings(
     target: Callable[..., Any] | str,
     args: Any = None,
-    *,
-    slice: str | None = None,
-    timeout_s: float | None = None,
-    **options: Unpack[ProgramOptions],
+    **options: Unpack[FunctionOptions],
 ) -> ShardingTable:
     """Returns the shardings of arguments, constraints, outputs and large arrays, as Shardy propagates them.
 
@@ -508,18 +497,16 @@ def shardings(
     Args:
         target: As for `analyze`, except programs that are already compiled.
         args: One entry per positional argument, as for `analyze`.
-        slice: The slice that it would be compiled for.
-        timeout_s: Time limit in seconds.
         {options}
 
     Raises:
         HloscopeError: The input is invalid, JAX rejects the program, or Shardy cannot propagate its shardings.
     """
-    request = Request(target=target, said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
-    return find_shardings(request).found
+    request = Request(target=target, said={"args": args, **options})
+    return find_shardings(request)
 
 
-def find_shardings(request: Request, *, subject: str = "shardings") -> Result[ShardingTable]:
+def find_shardings(request: Request) -> ShardingTable:
     """Propagates the shardings of a request's function.
 
     Raises:
@@ -530,7 +517,7 @@ def find_shardings(request: Request, *, subject: str = "shardings") -> Result[Sh
             f"{find_target_name(request.target)} is already compiled, and its shardings are already propagated",
             fix=say("name the function itself, or use ", Command("analyze")),
         )
-    return Result(found=follow(request, of_function=propagate_shardings), subject=subject)
+    return follow(request, of_function=propagate_shardings)
 
 
 def propagate_shardings(function: Function, _: Stage = lambda _: None) -> ShardingTable:

@@ -15,9 +15,9 @@ from hloscope.analysis.arrays import find_constant_outputs
 from hloscope.analysis.provenance import CAPTURED_SOURCES
 from hloscope.analysis.totals import remove_guessed_times
 from hloscope.app.requests import Text, add_dump_facts, add_guesses, make_capture
+from hloscope.base.documents import make_document
 from hloscope.base.errors import HloscopeError, TraceError
 from hloscope.base.units import count_array_bytes
-from hloscope.compile.dumps import ModuleFacts
 from hloscope.compile.target import TargetFacts, make_facts
 from hloscope.cost import price_capture
 from hloscope.hlo import HloModule, parse_module
@@ -222,39 +222,24 @@ def analyze_hlo(
     text: str,
     *,
     name: str = "-",
-    mesh: Any = None,
-    slice: str | None = None,
-    dcn: Mapping[str, int] | str | None = None,
-    chip_overrides: str | Sequence[str] = (),
-    kernel_costs: KernelCosts = (),
     judging: RuleSelection = DEFAULT_SELECTION,
     guesses: bool = False,
-    beside: ModuleFacts | None = None,
+    **of_text: Any,
 ) -> Analysis:
     """Analyzes a compiled program from its HLO text; does not need JAX.
 
     Args:
-        text: The output of `compiled.as_text()`, or a dump of the final module. Of a truncated text, the complete part
-            is read, and its totals are marked "at least".
+        text: The text, as for `analyze_text`.
         name: File name used in messages.
-        mesh: Mapping of axis names to sizes, major first. By default the axis names in the text; without any, raw
-            device groups are shown.
-        slice: The slice that the program is meant for.
-        dcn: For several slices, the mesh axes that cross DCN, mapped to the number of slices that each spans.
-        chip_overrides: Overrides of the chip's figures, as `name=value` or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
         judging: The rules to run and the accepted findings, as made by `hloscope.judge.selection.make_selection`.
         guesses: Whether to name unnamed axes and guess an unknown generation. A check against a contract must not rest
             on either.
-        beside: The other files of the text's dump; None if it is not in a dump.
+        of_text: The options of the text as the user gives them: the mesh, the slice and others, as for `make_facts`.
 
     Raises:
-        HloParseError: The text is not HLO.
-        MeshError: The mesh does not have as many devices as the program.
-        SliceError: The slice has fewer devices than the program.
+        HloscopeError: As for `analyze_text_target`.
     """
-    facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs, chip_overrides=chip_overrides)
-    return analyze_text_target(Text(name=name, text=text, facts=facts, dumped=beside, is_foreign=guesses), judging)
+    return analyze_text_target(Text(name=name, text=text, facts=make_facts(**of_text), is_foreign=guesses), judging)
 
 
 def capture_text(text: Text) -> tuple[Capture, HloModule]:
@@ -409,10 +394,9 @@ def _merge_array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
     reused = None if printed is None else printed.reused  # None for outputs themselves
     if array.donated and printed is not None:
         reused = printed.reused is True
-    return ArrayFact(
-        name=array.name,
-        dtype=array.dtype,
-        global_shape=array.global_shape,
+    return make_document(
+        ArrayFact,
+        array,
         local_shape=local,
         sharding=array.sharding or (printed.sharding if printed is not None else None),
         chosen_by=None if not array.used else "user" if array.asked else "compiler",

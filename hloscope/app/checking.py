@@ -114,14 +114,8 @@ def check(
         raise NotationError(what, fix="check them in two calls")
     if targets and not names:
         expected = _Expected.of(contract, baseline, fail_on, changes)
-        if all(isinstance(target, Analysis) for target in targets):
-            refuse_beside_analysis({"args": args, **options})
-        with compile_on(executor):
-            found = [_find_analysis(target, args, options, expected) for target in targets]
-        names = label_programs([analysis.target for analysis in found], found)
-        checks = [replace(expected.checked(analysis), name=name) for analysis, name in zip(found, names, strict=True)]
-        judged = apply_strictness(checks, strict=is_strict(strict), whole=True)
-        return CheckReport(checks=judged, root=Path.cwd())
+        checks = _check_programs(targets, args, options, expected, executor)
+        return CheckReport(checks=apply_strictness(checks, strict=is_strict(strict), whole=True), root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
     said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
     if said is not None:
@@ -129,17 +123,22 @@ def check(
         raise NotationError(f"{said} does not go with names of the targets file", fix=fix)
     if executor is not None and not isinstance(executor, str):
         calls.refuse("executor", "the address of a Dask scheduler", executor, 'executor="dask://scheduler:8786"')
-    return _check_named_targets(
+    part = None if shard is None else Shard.read(calls.text("shard", shard, example='shard="1/4"'))
+    changes = _check_changes(changes)
+    project = open_project(calls.path("config", config, example='config="hloscope.toml"'))
+    done = run_over_targets(
+        check_project,
+        project,
         names,
-        config,
+        door=PYTHON,
         cached=cached,
-        jobs=jobs,
+        workers=None if jobs is None else calls.whole("jobs", jobs, least=1),
         executor=executor,
-        shard=None if shard is None else Shard.read(calls.text("shard", shard, example='shard="1/4"')),
-        strict=strict,
-        changes=_check_changes(changes),
-        timeout_s=options.get("timeout_s"),
+        shard=part,
+        changes=changes,
+        timeout_s=make_facts(timeout_s=options.get("timeout_s")).timeout_s,
     )
+    return make_project_report(project, done, names, shard=part, strict=strict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +155,7 @@ class _Expected:
     contract: Contract | None
     baseline: Path | None
     fail_on: Severity | None
-    changes: str = "increase"
+    changes: str
 
     @classmethod
     def of(cls, contract: object, baseline: object, fail_on: object, changes: object) -> _Expected:
@@ -191,6 +190,17 @@ class _Expected:
         )
 
 
+def _check_programs(
+    targets: Sequence[Target], args: Any, options: Mapping[str, Any], expected: _Expected, executor: Any
+) -> list[Checked]:
+    if all(isinstance(target, Analysis) for target in targets):
+        refuse_beside_analysis({"args": args, **options})
+    with compile_on(executor):
+        found = [_find_analysis(target, args, options, expected) for target in targets]
+    names = label_programs([analysis.target for analysis in found], found)
+    return [replace(expected.checked(analysis), name=name) for analysis, name in zip(found, names, strict=True)]
+
+
 def _check_changes(changes: object) -> str:
     return calls.choice("changes", changes, ("increase", "any"))
 
@@ -200,36 +210,6 @@ def _parse_contract(contract: object) -> Contract | None:
     if contract is None or isinstance(contract, Contract):
         return contract
     return read_contract(list(contract) if isinstance(contract, tuple) else contract, where="contract")
-
-
-def _check_named_targets(
-    names: tuple[str, ...],
-    config: object,
-    *,
-    cached: bool,
-    jobs: object,
-    executor: str | None,
-    shard: Shard | None,
-    strict: bool | None,
-    changes: str,
-    timeout_s: Any,
-) -> CheckReport:
-    """Checks targets of the targets file; all if none is named."""
-    project = open_project(calls.path("config", config, example='config="hloscope.toml"'))
-    workers = None if jobs is None else calls.whole("jobs", jobs, least=1)
-    found = run_over_targets(
-        check_project,
-        project,
-        names,
-        door=PYTHON,
-        cached=cached,
-        workers=workers,
-        executor=executor,
-        shard=shard,
-        changes=changes,
-        timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
-    )
-    return make_project_report(project, found, names, shard=shard, strict=strict)
 
 
 def open_project(config: Path | None) -> ProjectConfig:
@@ -297,7 +277,7 @@ def _find_analysis(target: Target, args: Any, options: Any, expected: _Expected)
     if not is_compiled and can_be_scheduled(expected.contract, expected.baseline, expected.fail_on):
         is_enough = partial(is_scheduled_enough, contract=expected.contract, baseline=expected.baseline)
         request = replace(request, wanted=CompileStage.SCHEDULED, is_enough=is_enough)
-    return find_analysis(request).found
+    return find_analysis(request)
 
 
 def check_project(
@@ -348,11 +328,8 @@ def add_unfinished(
 ) -> tuple[Checked, ...]:
     """The targets of an interrupted check: the finished checks, and an error for each of the other targets."""
     jobs = list_shard_jobs(project, names, shard)
-    return tuple(known.get(job.name) or _make_interrupted(job) for job in jobs)
-
-
-def _make_interrupted(job: Job) -> Checked:
-    return make_failed_check(job.name, "error: interrupted before it was done", place=job.target.place)
+    why = "error: interrupted before it was done"
+    return tuple(known.get(job.name) or make_failed_check(job.name, why, place=job.target.place) for job in jobs)
 
 
 def read_contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:

@@ -13,7 +13,6 @@ from hloscope.app.analyzing import make_slice_fact
 from hloscope.app.requests import (
     PROFILE_PROGRAM,
     Request,
-    Result,
     Text,
     add_guesses,
     check_target,
@@ -95,13 +94,13 @@ def compare(
     file = calls.path("save", save, example='save="calibration.toml"')
     check_report_file(file)
     request = Request(target=PROFILE_PROGRAM if target is None else target, said={"args": args, **options})
-    found = find_comparison(request, folder, only=name).found
+    found = find_comparison(request, folder, only=name)
     if file is not None:
         write_text(render_calibration_file(found, is_figure), file, "the file of figures")
     return found
 
 
-def find_comparison(request: Request, profile: Path, *, only: str | None = None) -> Result[CompareDocument]:
+def find_comparison(request: Request, profile: Path, *, only: str | None = None) -> CompareDocument:
     """Compares a profile with the prediction for a request's target.
 
     Args:
@@ -114,15 +113,12 @@ def find_comparison(request: Request, profile: Path, *, only: str | None = None)
     """
     if request.target == PROFILE_PROGRAM:
         with request.door.quiet():
-            facts = request.facts_of_text()
-            found = compare_own(profile, facts, only=only)
-    else:
-        found = follow(
-            request,
-            of_function=lambda function, _: compare_function(function, profile, only=only),
-            of_text=lambda text: compare_text(text, profile, only=only),
-        )
-    return Result(found=found, subject="comparison")
+            return compare_own(profile, request.facts_of_text(), only=only)
+    return follow(
+        request,
+        of_function=lambda function, _: compare_function(function, profile, only=only),
+        of_text=lambda text: compare_text(text, profile, only=only),
+    )
 
 
 def open_profile(path: Path) -> Profile:
@@ -421,10 +417,10 @@ def measure(
         )
     folder = calls.path("save", save, example='save="profile"')
     request = Request(target=named, said={"args": args, **options})
-    return find_measurement(request, on=on, runs=times, folder=folder).found
+    return find_measurement(request, on=on, runs=times, folder=folder)
 
 
-def find_measurement(request: Request, *, on: str, runs: int, folder: Path | None) -> Result[CompareDocument]:
+def find_measurement(request: Request, *, on: str, runs: int, folder: Path | None) -> CompareDocument:
     """Runs a request's function, and compares its profile with the prediction; arguments as for `measure`.
 
     Raises:
@@ -432,10 +428,7 @@ def find_measurement(request: Request, *, on: str, runs: int, folder: Path | Non
     """
     if request.is_text:
         raise TargetError(f"{request.target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
-    found = follow(
-        request, of_function=lambda function, _: _measure_function(function, on=on, runs=runs, folder=folder)
-    )
-    return Result(found=found, subject="comparison")
+    return follow(request, of_function=lambda function, _: _measure_function(function, on=on, runs=runs, folder=folder))
 
 
 def _measure_function(function: Function, *, on: str, runs: int, folder: Path | None) -> CompareDocument:

@@ -18,7 +18,6 @@ from hloscope.app.jobs import Checkout, Job, list_jobs, run_git, run_jobs
 from hloscope.app.requests import (
     PYTHON,
     FrontDoor,
-    Result,
     Target,
     check_target,
     is_compiled,
@@ -81,6 +80,23 @@ class Side:
         return None if self.baseline.step is None else self.baseline.step.bound
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiling:
+    """The means to find and compile named programs.
+
+    Attributes:
+        config: The targets file that the user named; None to look for it.
+        cached: Whether compiles are kept and taken from the cache.
+        timeout_s: As for `run_jobs`.
+        wanted: The stage of a compile that is enough.
+    """
+
+    config: Path | None
+    cached: bool
+    timeout_s: float | None
+    wanted: CompileStage
+
+
 @front_door
 @accept_options(TargetOptions)
 def diff(
@@ -137,46 +153,37 @@ def diff(
     return find_difference(
         programs,
         written,
+        Compiling(config=file, cached=cached, timeout_s=None, wanted=parse_stage(stage)),
         facts=facts,
         base=base,
-        config=file,
-        cached=cached,
         equivalent=equivalent,
-        wanted=parse_stage(stage),
-    ).found
+    )
 
 
 def find_difference(
     programs: Sequence[Target],
     written: TargetConfig,
+    how: Compiling,
     *,
     facts: Mapping[str, Any],
     door: FrontDoor = PYTHON,
-    base: str | None = None,
-    config: Path | None = None,
-    cached: bool = True,
-    timeout_s: float | None = None,
-    equivalent: bool = False,
-    wanted: CompileStage = CompileStage.COMPILED,
-) -> Result[DiffDocument]:
+    base: str | None,
+    equivalent: bool,
+) -> DiffDocument:
     """Compares two programs, or with `base` one with itself in a git revision.
 
     Args:
         programs: The programs: names as for `find_sides`, or objects as for `diff`.
         written: The options of named functions and HLO texts.
+        how: How named programs are found and compiled.
         facts: The options of objects.
         door: The front door.
         base: The git revision.
-        config: The targets file that the user named; None to look for it.
-        cached: Whether compiles are kept and taken from the cache.
-        timeout_s: As for `run_jobs`.
         equivalent: As for `diff`.
-        wanted: For functions, the stage of the compile that is enough.
 
     Raises:
         HloscopeError: As for `diff`.
     """
-    how = _Compiling(config=config, cached=cached, timeout_s=timeout_s, wanted=wanted)
     names = [program for program in programs if isinstance(program, str)]
     with door.quiet(), door.progress() as stage:
         stage("compiling")
@@ -185,27 +192,10 @@ def find_difference(
         else:
             named = iter(find_sides(names, written, how))
             sides = [
-                next(named) if isinstance(program, str) else _make_side(program, written, facts, wanted)
+                next(named) if isinstance(program, str) else _make_side(program, written, facts, how.wanted)
                 for program in programs
             ]
-    return Result(found=compare_sides(*sides, equivalent=equivalent), subject="difference")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compiling:
-    """The means to find and compile named programs.
-
-    Attributes:
-        config: The targets file that the user named; None to look for it.
-        cached: Whether compiles are kept and taken from the cache.
-        timeout_s: As for `run_jobs`.
-        wanted: The stage of a compile that is enough.
-    """
-
-    config: Path | None
-    cached: bool
-    timeout_s: float | None
-    wanted: CompileStage
+    return compare_sides(*sides, equivalent=equivalent)
 
 
 def _make_side(target: Any, written: TargetConfig, facts: Mapping[str, Any], wanted: CompileStage) -> Side:
@@ -219,7 +209,7 @@ def _make_side(target: Any, written: TargetConfig, facts: Mapping[str, Any], wan
     return Side.of(found.target, found)
 
 
-def _find_old_and_new_side(name: str, base: str, written: TargetConfig, how: _Compiling) -> list[Side]:
+def _find_old_and_new_side(name: str, base: str, written: TargetConfig, how: Compiling) -> list[Side]:
     """The sides of a target in a revision and in the working tree."""
     here = Path.cwd()
     with check_out_revision(base, here) as older:
@@ -241,7 +231,7 @@ def _find_old_config(config: Path, older: Checkout, revision: str) -> Path:
     return then
 
 
-def find_sides(programs: Sequence[str], written: TargetConfig, how: _Compiling) -> list[Side]:
+def find_sides(programs: Sequence[str], written: TargetConfig, how: Compiling) -> list[Side]:
     """The programs with these names: files, functions, and targets of the targets file.
 
     Args:
@@ -378,7 +368,7 @@ def _find_job(name: str, project: ProjectConfig) -> Job:
     raise ConfigError(f"{name} does not name a slice", where=str(project.path), fix=f"use one of {choices}")
 
 
-def _analyze_sides(jobs: Sequence[Job], how: _Compiling) -> list[Side]:
+def _analyze_sides(jobs: Sequence[Job], how: Compiling) -> list[Side]:
     """Analyzes targets.
 
     Raises:

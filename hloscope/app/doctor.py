@@ -36,7 +36,7 @@ def doctor() -> Checkups:
         (
             Checkup(name="versions", found=", ".join(versions)),
             Checkup(name="HLO text", found="read without JAX", works=True),
-            *(_check_jax() if find_spec("jax") is not None else (_report_no_jax(),)),
+            *_check_jax(),
             Checkup(name="verify runs on", found=find_attached_platform() or "simulated CPU devices"),
             *_check_caches(),
         )
@@ -48,12 +48,10 @@ def _describe_version(package: str) -> str:
     return f"no {package}" if found is None else f"{package} {found}"
 
 
-def _report_no_jax() -> Checkup:
-    fix = 'pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere'
-    return Checkup(name="compiling functions", found="JAX is not installed", works=False, fix=fix)
-
-
 def _check_jax() -> tuple[Checkup, ...]:
+    if find_spec("jax") is None:
+        how = 'pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere'
+        return (Checkup(name="compiling functions", found="JAX is not installed", works=False, fix=how),)
     try:
         import_jax()
     except HloscopeError as error:

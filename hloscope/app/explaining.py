@@ -11,14 +11,14 @@ from typing import Any, Unpack
 from hloscope.analysis.model_parts import skip_helpers
 from hloscope.analysis.provenance import CAPTURED_SOURCES, SourceFiles
 from hloscope.app.analyzing import analyze_text_target, make_search_subject
-from hloscope.app.requests import Request, Result, Text, Trying, follow, parse_trying, refuse_beside_analysis
+from hloscope.app.requests import FunctionOptions, Request, Text, Trying, follow, parse_trying, refuse_beside_analysis
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Option, say
 from hloscope.base.progress import StageDisplay
 from hloscope.base.units import format_time
 from hloscope.compile.functions import Function, with_function
-from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
+from hloscope.compile.target import TargetFacts, accept_options
 from hloscope.model import Analysis, Collective
 from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import CompileStage
@@ -35,7 +35,7 @@ _PASS_TRY = ("pass ", Option("try", 300), " to try")
 
 
 @front_door
-@accept_options(ProgramOptions)
+@accept_options(FunctionOptions)
 def explain(
     target: Callable[..., Any] | str | Path | Analysis,
     args: Any = None,
@@ -43,10 +43,8 @@ def explain(
     collective: str | int | Collective | None = None,
     try_s: float | str | None = None,
     trials: bool = True,
-    slice: str | None = None,
-    timeout_s: float | None = None,
     source_root: str | Path | None = None,
-    **options: Unpack[ProgramOptions],
+    **options: Unpack[FunctionOptions],
 ) -> Explanations:
     """Explains why collectives are there: which array, line and shardings cause them, and what would help.
 
@@ -67,8 +65,6 @@ def explain(
         try_s: Time limit for trying changes, in seconds or such as `5m`. By default only a few are tried, and only for
             programs that compile quickly.
         trials: Whether to try changes at all.
-        slice: The slice to compile for.
-        timeout_s: Time limit for each compile, in seconds.
         source_root: For HLO text, the folder below which source files that it names may be read.
         {options}
 
@@ -82,7 +78,7 @@ def explain(
     span, named = parsed.seconds, _find_collective_name(collective)
     trying = Trying(wanted=trials, seconds=span)
     root = calls.path("source_root", source_root, example='source_root="src"')
-    described = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
+    described = {"args": args, **options}
     everything = collective is not None
     if isinstance(target, Analysis):
         refuse_beside_analysis({**described, "try_s": span})
@@ -90,7 +86,7 @@ def explain(
         sources = SourceFiles(captured="jax" in target.versions, root=root)
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
     request = Request(target=target, said=described, source_root=root)
-    return find_explanations(request, named, everything=everything, trying=trying).found
+    return find_explanations(request, named, everything=everything, trying=trying)
 
 
 def _find_collective_name(collective: object) -> str | None:
@@ -106,7 +102,7 @@ def _find_collective_name(collective: object) -> str | None:
     return str(number)
 
 
-def find_explanations(request: Request, named: str | None, *, everything: bool, trying: Trying) -> Result[Explanations]:
+def find_explanations(request: Request, named: str | None, *, everything: bool, trying: Trying) -> Explanations:
     """Explains the collectives of a program; for a function, also tries changes against those shown in full.
 
     Args:
@@ -126,12 +122,11 @@ def find_explanations(request: Request, named: str | None, *, everything: bool, 
 
     def of_function(function: Function, stage: StageDisplay) -> tuple[Explanation, ...]:
         def begin(found: Explanation) -> None:
-            request.door.begin(Result(found=[found], subject="explanation", is_whole=False), stage)
+            request.door.begin("explanation", [found], stage)
 
         return _explain_function(function, named, everything=everything, trying=trying, when_explained=begin)
 
-    found = Explanations(follow(request, of_function=of_function, of_text=of_text), everything=everything)
-    return Result(found=found, subject="explanation" if everything else "overview")
+    return Explanations(follow(request, of_function=of_function, of_text=of_text), everything=everything)
 
 
 def _explain_function(
@@ -168,7 +163,7 @@ def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> l
     until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
     done = []
     for explanation in found:
-        why_not = _explain_untried(explanation, subject, trying)
+        why_not = _explain_untried(subject, trying)
         left = until - monotonic()
         if why_not is None and (left <= 0 or changes <= 0):
             why_not = say("the time limit was spent on earlier collectives: allow more with ", Option("try"))
@@ -192,7 +187,7 @@ def _keep_open(explanation: Explanation) -> Trials | None:
     return replace(trials, verdict=f"no sharding helps{trials.verdict.removeprefix('leave it')}")
 
 
-def _explain_untried(explanation: Explanation, subject: Any, trying: Trying) -> str | None:
+def _explain_untried(subject: Any, trying: Trying) -> str | None:
     """The reason that no change is tried against a collective; None if changes are tried."""
     compile_s, time = subject.captured.compiled.seconds, subject.analysis.time
     if time is None or subject.lowered.slice.chip is None:

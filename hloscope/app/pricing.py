@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.app.analyzing import Stage, analyze_capture
-from hloscope.app.requests import Request, Result, Text, follow, make_capture, parse_stage
+from hloscope.app.requests import Request, Text, follow, make_capture, parse_stage
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
@@ -64,10 +64,10 @@ def price(
     slices = calls.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
     said = {"args": args, "timeout_s": timeout_s, **options}
     request = Request(target=target, said=said, wanted=parse_stage(stage))
-    return find_prices(request, slices, executor).found
+    return find_prices(request, slices, executor)
 
 
-def find_prices(request: Request, slices: Sequence[str], executor: Any = None) -> Result[Prices]:
+def find_prices(request: Request, slices: Sequence[str], executor: Any = None) -> Prices:
     """Prices the target of a request on each slice.
 
     Args:
@@ -85,8 +85,7 @@ def find_prices(request: Request, slices: Sequence[str], executor: Any = None) -
             return price_function(function, slices, dcn_is_asked=is_asked)
 
     request = replace(request, said={**request.said, "slice": find_largest_slice(slices)})
-    found = follow(request, of_function=of_function, of_text=lambda text: price_text(text, slices))
-    return Result(found=Prices(found), subject="prices")
+    return Prices(follow(request, of_function=of_function, of_text=lambda text: price_text(text, slices)))
 
 
 def price_function(

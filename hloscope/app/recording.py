@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.app.analyzing import analyze_capture
+from hloscope.base.documents import make_document
 from hloscope.base.errors import (
     HloscopeError,
     NotationError,
@@ -250,16 +251,12 @@ def _check_any(programs: Sequence[Program], chosen: Chosen, ending: Ending) -> N
 
 
 def _make_recorded_program(program: Program, analysis: Any = None) -> RecordedProgram:
-    return RecordedProgram(
-        name=program.name,
-        place=program.place,
-        calls=program.calls,
-        faked=program.faked,
+    return make_document(
+        RecordedProgram,
+        program,
         took_cpu_branch=program.took_cpu_branch and program.faked in (None, "memory"),
         slice_name=program.lowered.slice.name,
         device_count=program.lowered.seen.device_count,
-        boundary_bytes=program.boundary_bytes,
-        flops=program.flops,
         rough_us=program.rough_seconds * 1e6,
         analysis=analysis,
         error=None if program.error is None else _describe_error(program.error),

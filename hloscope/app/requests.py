@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hloscope.analysis.analyze import is_from_tpu
 from hloscope.analysis.groups import infer_mesh
@@ -37,7 +37,7 @@ from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
 from hloscope.compile.dumps import ModuleFacts, find_dumped_module, is_folder, read_module_facts
 from hloscope.compile.hlo_files import is_hlo_target, read_hlo, split_module
-from hloscope.compile.target import OPTIONS_BY_NAME, TargetFacts, find_target_name, make_facts
+from hloscope.compile.target import OPTIONS_BY_NAME, ProgramOptions, TargetFacts, find_target_name, make_facts
 from hloscope.hlo import HloModule, select_module_text
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.model import Analysis
@@ -417,22 +417,6 @@ def _check_devices(name: str, slices: int, module: HloModule, mesh: Mesh | None,
 
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Generic[T_co]):
-    """The answer to a request: partial while the rest is still computed, then whole.
-
-    Attributes:
-        found: The records.
-        subject: The kind of report that shows them: a key of `hloscope.report.formats.FORMATS`.
-        is_whole: Whether it is complete.
-    """
-
-    found: T_co
-    subject: str
-    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,7 +428,7 @@ class FrontDoor:
         prepare: Called with the facts of a function before JAX is imported.
         quiet: A context in which the user's code runs without disturbing the report.
         progress: A context that displays the stage of the work.
-        begin: Called with a partial result.
+        begin: Called with a subject of reports and its records, which are known while the rest is still computed.
         say: Prints a message while the progress is displayed.
         write_hlo: Writes compiled HLO to a file.
         called: The name of an option there.
@@ -455,7 +439,7 @@ class FrontDoor:
     prepare: Callable[[TargetFacts], None] = lambda _: None
     quiet: Callable[[], AbstractContextManager[None]] = nullcontext
     progress: Callable[[], AbstractContextManager[StageDisplay]] = show_waiting
-    begin: Callable[[Result[Any], StageDisplay], None] = lambda _result, _stage: None
+    begin: Callable[[str, Any, StageDisplay], None] = lambda _subject, _found, _stage: None
     say: Callable[[StageDisplay, str], None] = lambda stage, text: stage(text)
     write_hlo: Callable[[str, str], None] = lambda text, path: write_text(text, path, "the HLO")
     called: Callable[[str], str] = lambda name: name
@@ -463,6 +447,13 @@ class FrontDoor:
 
 
 PYTHON = FrontDoor()
+
+
+class FunctionOptions(ProgramOptions, total=False):
+    """Options for functions, without those of rules."""
+
+    slice: str | None
+    timeout_s: float | None
 
 
 STAGE = "stage"

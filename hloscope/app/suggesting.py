@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.app.analyzing import Stage, make_search_subject
-from hloscope.app.requests import Request, Result, follow
+from hloscope.app.requests import FunctionOptions, Request, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, HloscopeError, Option, TargetError, say
@@ -19,7 +19,7 @@ from hloscope.base.progress import StageDisplay
 from hloscope.base.units import format_bytes, format_time, pluralize
 from hloscope.compile.executors import compile_on
 from hloscope.compile.functions import Function, with_function
-from hloscope.compile.target import ProgramOptions, TargetFacts, accept_options
+from hloscope.compile.target import TargetFacts, accept_options
 from hloscope.model.trial import Suggestion, Suggestions
 from hloscope.model.vocabulary import CompileStage
 
@@ -59,7 +59,7 @@ class Searching:
 
 
 @front_door
-@accept_options(ProgramOptions)
+@accept_options(FunctionOptions)
 def suggest(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
@@ -72,9 +72,7 @@ def suggest(
     seed: int = 0,
     jobs: int | None = None,
     executor: Any = None,
-    slice: str | None = None,
-    timeout_s: float | None = None,
-    **options: Unpack[ProgramOptions],
+    **options: Unpack[FunctionOptions],
 ) -> Suggestions:
     """Searches for better shardings of a function; every suggestion is compiled and priced.
 
@@ -100,8 +98,6 @@ def suggest(
         jobs: Maximum number of parallel compiles; by default as many as cores and memory allow.
         executor: Where compiles run: a `concurrent.futures.Executor`, or `dask://HOST:PORT` of a Dask scheduler; by
             default in processes on this machine.
-        slice: The slice to compile for.
-        timeout_s: Time limit for each compile, in seconds.
         {options}
 
     Returns:
@@ -119,13 +115,13 @@ def suggest(
         seconds=span or None,
         seed=calls.whole("seed", seed, least=0, example="seed=0"),
     )
-    request = Request(target=target, said={"args": args, "slice": slice, "timeout_s": timeout_s, **options})
-    return find_suggestions(request, searching, executor=executor, jobs=jobs).found
+    request = Request(target=target, said={"args": args, **options})
+    return find_suggestions(request, searching, executor=executor, jobs=jobs)
 
 
 def find_suggestions(
     request: Request, searching: Searching, *, executor: Any = None, jobs: int | None = None
-) -> Result[Suggestions]:
+) -> Suggestions:
     """Searches for a better sharding of a function.
 
     Args:
@@ -148,7 +144,7 @@ def find_suggestions(
         with compile_on(executor, jobs):
             return _search_function(function, searching, lambda text: request.door.say(stage, text))
 
-    return Result(found=follow(request, of_function=of_function), subject="suggestions")
+    return follow(request, of_function=of_function)
 
 
 def _search_function(function: Function, searching: Searching, tell: Callable[[str], None]) -> Suggestions:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.app.analyzing import analyze_capture
-from hloscope.app.requests import Request, Result, check_target, follow
+from hloscope.app.requests import Request, check_target, follow
 from hloscope.base import calls
 from hloscope.base.calls import front_door
 from hloscope.base.errors import NotationError, Option, TargetError, did_you_mean, say
@@ -107,12 +107,12 @@ def verify(
         timeout_s=calls.seconds("timeout_s", timeout_s, example="timeout_s=300"),
     )
     unwanted = calls.texts("ignore", ignore, example='ignore="more-than-reference"')
-    return find_verification(request, reference, settings, ignore=unwanted).found
+    return find_verification(request, reference, settings, ignore=unwanted)
 
 
 def find_verification(
     request: Request, reference: Function | str, settings: Settings, *, ignore: Collection[str] = ()
-) -> Result[Verification]:
+) -> Verification:
     """Verifies the function of a request against a reference.
 
     Args:
@@ -129,13 +129,12 @@ def find_verification(
         if asked.is_text:
             why = f"{find_target_name(asked.target)} is HLO text, which cannot be run on inputs"
             raise TargetError(f"{role} must be a function", why=why)
-    found = follow(
+    return follow(
         request,
         of_function=lambda function, stage: _run_verification(
             function.target, reference, function.facts, settings, ignore=ignore, stage=stage
         ),
     )
-    return Result(found=found, subject="verification")
 
 
 def _run_verification(

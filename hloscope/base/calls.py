@@ -351,13 +351,13 @@ def path(name: str, value: object, *, example: str) -> Path | None:
     return Path(named) if isinstance(named, str) else refuse(name, "a path", value, example)
 
 
-def named_path(name: str, value: object, *, example: str) -> Path:
-    """A path.
+def named_path(value: object, *, example: str) -> Path:
+    """The path `path`, which has to be given.
 
     Raises:
         NotationError: It is not a path.
     """
-    return path(name, value, example=example) or refuse(name, "a path", value, example)
+    return path("path", value, example=example) or refuse("path", "a path", value, example)
 
 
 def choice(name: str, value: object, known: Iterable[str]) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError, fields
 from enum import Enum
 from os import PathLike
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from hloscope.base.calls import front_door, named_path, whole
+from hloscope.base.canvas import Canvas, Listing, accept_listing
 from hloscope.base.errors import Helpful
-from hloscope.base.presenter import presenter
+from hloscope.base.presenter import ask
 
-Grouping = Literal["module", "axis", "line", "kind"]
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
@@ -123,15 +123,9 @@ class Shown(Fixed, Helpful):
         return self
 
     @front_door
+    @accept_listing
     def report(
-        self,
-        format: str = "text",
-        *,
-        width: int = 100,
-        colour: bool = False,
-        group_by: Grouping | None = None,
-        everything: bool = False,
-        source: bool = True,
+        self, format: str = "text", *, width: int = 100, colour: bool = False, **listing: Unpack[Listing]
     ) -> str:
         """Returns the report as the command prints it.
 
@@ -140,18 +134,14 @@ class Shown(Fixed, Helpful):
                 formats are only written by `save`.
             width: Width of text in columns.
             colour: Whether text has ANSI colors.
-            group_by: For an analysis, what to group collectives by; by default they are grouped if there are many.
-            everything: For an analysis, whether to list each collective and finding individually.
-            source: For an HTML page, whether to include lines of user code.
+            {listing}
 
         Raises:
             NotationError: The result does not have this format, or the grouping does not exist; it names those that
                 exist.
         """
         columns = whole("width", width, least=1, example="width=100")
-        return presenter().report(
-            self, format, width=columns, colour=colour, group_by=group_by, everything=everything, source=source
-        )
+        return str(ask("report", self, format, Canvas(width=columns, colour=colour, **listing)))
 
     @front_door
     def save(self, path: str | PathLike[str], format: str | None = None) -> tuple[str, ...]:
@@ -171,20 +161,21 @@ class Shown(Fixed, Helpful):
         Raises:
             HloscopeError: The result does not have this format, or the path cannot be written.
         """
-        file = named_path("path", path, example='path="report.html"')
-        return presenter().save(self, str(file), format)
+        file = named_path(path, example='path="report.html"')
+        return tuple(ask("save", self, str(file), format))
 
     def to_dict(self) -> Mapping[str, Any]:
         """Returns the result as plain data, as `report("json")` prints it (schema in `hloscope/schemas/`)."""
-        return presenter().document(self)
+        return dict(ask("document", self))
 
     def __str__(self) -> str:
         return self.report().rstrip("\n")
 
     def _repr_html_(self) -> str | None:
         """The result as HTML for a notebook; None if it is shown as Markdown."""
-        return presenter().fragment(self)
+        found: str | None = ask("fragment", self)
+        return found
 
     def _repr_markdown_(self) -> str:
         """The report in Markdown, or as text in a block if it has no Markdown."""
-        return presenter().markdown(self)
+        return str(ask("markdown", self))

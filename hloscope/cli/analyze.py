@@ -20,11 +20,9 @@ from hloscope.cli.options import (
     check_try_options,
     combine_options,
     fail_on_option,
-    group_by_option,
     jobs_option,
     quick_option,
     rule_options,
-    source_option,
     source_root_option,
     target_options,
     try_options,
@@ -32,7 +30,7 @@ from hloscope.cli.options import (
 
 if TYPE_CHECKING:
     from hloscope.app.dumps import HowToAnalyze
-    from hloscope.app.requests import Request, Result, Trying
+    from hloscope.app.requests import Request, Trying
     from hloscope.compile.dumps import Dump
     from hloscope.model import Analysis
     from hloscope.report.dumps import DumpedResult
@@ -108,16 +106,8 @@ _folder_options = combine_options(
 @source_root_option
 @rule_options
 @fail_on_option()
-@group_by_option
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="List every collective and every finding individually; for a folder of dumps, analyze every module.",
-)
-@source_option
 @running.reports("analysis", _choose_exit_code)
-def command(target: str, **options: Any) -> Result[Analysis]:
+def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
     request = targets.make_request(target, options, only=options["only"], helpers=targets.find_own_helpers())
     check_try_options(options["try_s"], no_try=options["no_try"])
@@ -156,7 +146,7 @@ def _refuse_options_of_folders(target: str, options: dict[str, Any]) -> None:
             raise TargetError(f"--{name} is for a folder of XLA dumps, but {what}", fix="leave it out")
 
 
-def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysis]:
+def _find_in_folder(request: Request, options: dict[str, Any]) -> Analysis:
     """The analysis of the largest module in a folder, or of the named one, after a list of all modules.
 
     With `--all`, every module is reported as soon as it is done, and the command ends here.
@@ -174,11 +164,11 @@ def _find_in_folder(request: Request, options: dict[str, Any]) -> Result[Analysi
     for name in ("memory", "jobs"):
         if options[name]:
             raise TargetError(f"--{name} requires --all", fix="leave it out, or analyze every module: --all")
-    listed: list[Result[Any]] = []
+    listed: list[Dump] = []
 
-    def begin(result: Result[Any], stage: StageDisplay) -> None:
-        listed.append(result)
-        running.begin_report(result, stage)
+    def begin(subject: str, found: Dump, stage: StageDisplay) -> None:
+        listed.append(found)
+        running.begin_report(subject, found, stage)
 
     try:
         return find_analysis(replace(request, door=replace(request.door, begin=begin)))

@@ -10,12 +10,11 @@ import click
 from hloscope.base.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.base.units import pluralize
 from hloscope.cli import running, targets
-from hloscope.cli.options import project_options, quick_option, source_option, target_options
+from hloscope.cli.options import project_options, quick_option, target_options
 from hloscope.compile.target import OPTIONS
 
 if TYPE_CHECKING:
     from hloscope.app.config import TargetConfig
-    from hloscope.app.requests import Result
     from hloscope.report.diffs import DiffDocument
 
 _EPILOG = """\b
@@ -70,11 +69,10 @@ FAIL_ON_HELP = (
 @project_options
 @target_options()
 @quick_option
-@source_option
 @running.reports("difference", _choose_exit_code)
-def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
+def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
     """Compare two programs: what they move, multiply and take. Collectives are matched by kind and source."""
-    from hloscope.app.diffing import find_difference
+    from hloscope.app.diffing import Compiling, find_difference
 
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
@@ -86,14 +84,16 @@ def command(programs: tuple[str, ...], **options: Any) -> Result[DiffDocument]:
     return find_difference(
         programs,
         _make_target_config(options),
+        Compiling(
+            config=None if options["config"] is None else Path(options["config"]),
+            cached=not options["no_cache"],
+            timeout_s=options["timeout_s"],
+            wanted=targets.find_wanted_stage(options),
+        ),
         facts={},
         door=targets.make_front_door(),
         base=options["base"],
-        config=None if options["config"] is None else Path(options["config"]),
-        cached=not options["no_cache"],
-        timeout_s=options["timeout_s"],
         equivalent=options["equivalent"],
-        wanted=targets.find_wanted_stage(options),
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from hloscope.base.calls import parse_span
+from hloscope.base.canvas import LISTING
 from hloscope.compile.target import OPTIONS, OPTIONS_BY_NAME
 from hloscope.report.formats import list_formats
-from hloscope.report.renderer import GROUPINGS
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -147,13 +147,26 @@ limit_option = target_option(
 
 
 def report_options(subject: str, *, output: str = "FILE") -> Decorator:
-    """`--format`, `-o` and `--debug`.
+    """The options of its listing, `--format`, `-o` and `--debug`.
 
     Args:
         subject: The kind of report, whose formats are in `hloscope.report.formats.FORMATS`.
         output: The meaning of `-o`, for its help.
     """
+    listing = (
+        click.option(
+            option.flag,
+            name,
+            is_flag=not option.choices,
+            default=option.default,
+            type=click.Choice(option.choices) if option.choices else None,
+            help=option.help,
+        )
+        for name, option in LISTING.items()
+        if subject in option.of
+    )
     return combine_options(
+        *listing,
         click.option(
             "--format",
             "format_name",
@@ -165,23 +178,6 @@ def report_options(subject: str, *, output: str = "FILE") -> Decorator:
         click.option("-o", "--output", metavar="FILE", help=f"Write the report to {output}."),
         debug_option,
     )
-
-
-LISTING = ("group_by", "everything", "source")
-"""Options for the contents of a report: `--group-by`, `--all` and `--no-source`."""
-
-group_by_option: Decorator = click.option(
-    "--group-by",
-    type=click.Choice(GROUPINGS),
-    help="How to group collectives. [default: by module when there are too many to list individually]",
-)
-
-
-source_option: Decorator = click.option(
-    "--source/--no-source",
-    default=True,
-    help="Of a page: whether it holds lines of the user's code. [default: it does]",
-)
 
 
 def fail_on_option(*, default: str | None = None) -> Decorator:

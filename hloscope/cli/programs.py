@@ -24,7 +24,6 @@ from hloscope.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from hloscope.app.requests import Result
     from hloscope.measurement.model import CompareDocument
     from hloscope.model.timeline import Timeline
     from hloscope.model.trial import Suggestions
@@ -52,7 +51,7 @@ https://ui.perfetto.dev opens the trace, XProf and TensorBoard the folder.
 @target_options()
 @quick_option
 @running.reports("timeline", writes_to="FILE, or for xplane into a folder")
-def timeline(target: str, **options: Any) -> Result[Timeline]:
+def timeline(target: str, **options: Any) -> Timeline:
     """Predict the timeline of one step of TARGET: compute, transfers and waits. A loop is one body with a count."""
     request = targets.make_request(target, options)
     from hloscope.app.analyses import find_timeline
@@ -120,7 +119,7 @@ def _choose_price_exit_code(priced: Priced, _options: object) -> int:
 @quick_option
 @executor_option
 @running.reports("prices", _choose_price_exit_code)
-def price(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Result[Prices]:
+def price(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Prices:
     """Predict how long one step of TARGET takes on each slice: compute, and exposed communication."""
     request = targets.make_request(target, {**options, "slice": slices[0]})
     from hloscope.app.pricing import find_prices
@@ -141,13 +140,13 @@ explains why.
 @click.option(
     "--draw", is_flag=True, help="Draw how the mesh shards each array, and which places in the mesh hold each shard."
 )
-@running.reports("shardings")
-def shardings(target: str, draw: bool, **options: Any) -> Result[ShardingTable]:
+@running.reports("shardings", shown=lambda options: "drawn_shardings" if options["draw"] else "shardings")
+def shardings(target: str, draw: bool, **options: Any) -> ShardingTable:
     """Show the shardings of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
     request = targets.make_request(target, options)
     from hloscope.app.analyses import find_shardings
 
-    return find_shardings(request, subject="drawn_shardings" if draw else "shardings")
+    return find_shardings(request)
 
 
 _EXPLAIN_EPILOG = """\b
@@ -177,10 +176,10 @@ _ALL = "all"
 @target_options()
 @source_root_option
 @try_options("4 changes or 10s, for programs that compile within 2s")
-@running.reports("explanation")
-def explain(
-    target: str, collective: str | None, try_s: float | None, no_try: bool, **options: Any
-) -> Result[Explanations]:
+@running.reports(
+    "explanation", shown=lambda options: "explanation" if options["collective"] is not None else "overview"
+)
+def explain(target: str, collective: str | None, try_s: float | None, no_try: bool, **options: Any) -> Explanations:
     """Explain why TARGET's collectives are there: which array, line and shardings cause them, and what would help.
 
     Changes of shardings are compiled and priced before they are recommended.
@@ -260,7 +259,7 @@ def _write_best(found: Suggestions, options: dict[str, Any]) -> None:
 @running.reports("suggestions", then=_write_best)
 def suggest(
     target: str, executor: str | None, jobs: int | None, budget_s: float | None, write: bool, **options: Any
-) -> Result[Suggestions]:
+) -> Suggestions:
     """Search for better shardings of TARGET's arguments, results and constraints, and for a better mesh.
 
     Every suggestion is compiled and priced.
@@ -307,9 +306,7 @@ def _write_calibration(found: CompareDocument, options: dict[str, Any]) -> None:
 @click.option("--save", metavar="FILE", help="Save the chip figures that the profile measures, for --chip-override.")
 @target_options()
 @running.reports("comparison", then=_write_calibration)
-def compare(
-    target: str | None, profile: Path, only: str | None, save: str | None, **options: Any
-) -> Result[CompareDocument]:
+def compare(target: str | None, profile: Path, only: str | None, save: str | None, **options: Any) -> CompareDocument:
     """Compare a profile's measured times with the prediction: of the step, each operation and each collective.
 
     Without TARGET, the programs stored in the profile itself are priced.
@@ -350,7 +347,7 @@ Examples
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the profile to DIR.")
 @target_options()
 @running.reports("comparison")
-def measure(target: str, on: str, runs: int, save: Path | None, **options: Any) -> Result[CompareDocument]:
+def measure(target: str, on: str, runs: int, save: Path | None, **options: Any) -> CompareDocument:
     """Run TARGET on random arguments under JAX's profiler, and compare the measured times with the prediction."""
     from hloscope.app.comparing import find_measurement
 
@@ -423,7 +420,7 @@ def _choose_verify_exit_code(found: Verification, options: dict[str, Any]) -> in
 @click.option("--strict", is_flag=True, help="Exit 1 when a verdict has exceptions, such as untested inputs.")
 @fail_on_option(default="error")
 @running.reports("verification", _choose_verify_exit_code)
-def verify(target: str, reference: str, **options: Any) -> Result[Verification]:
+def verify(target: str, reference: str, **options: Any) -> Verification:
     """Check TARGET against REF: numbers on random inputs, structure of the outputs, and communication."""
     request, reference = targets.make_request(target, options), targets.resolve_name(reference, {"slice": None})
     from hloscope.app.verifying import find_verification

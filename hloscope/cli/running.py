@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 import click
 
 from hloscope.base.calls import check_variables
+from hloscope.base.canvas import LISTING, Canvas
 from hloscope.base.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
 from hloscope.base.outputs import OutputFiles, check_is_not_an_input, check_output, write_files, write_text
 from hloscope.base.progress import StageDisplay
-from hloscope.cli.options import LISTING, Decorator, report_options
+from hloscope.cli.options import Decorator, report_options
 
 if TYPE_CHECKING:
-    from hloscope.app.requests import Result
     from hloscope.model.finding import Finding
-    from hloscope.report.renderer import Canvas
 
 T = TypeVar("T")
 
@@ -35,15 +34,17 @@ def reports(
     subject: str,
     exit_code: Callable[[Any, dict[str, Any]], int] = lambda _found, _options: EXIT_OK,
     *,
+    shown: Callable[[dict[str, Any]], str] | None = None,
     writes_to: str = "FILE",
     then: Callable[[Any, dict[str, Any]], None] = lambda _found, _options: None,
 ) -> Decorator:
-    """Makes a command from a function that takes its options and returns records, or a `Result` with them.
+    """Makes a command from a function that takes its options and returns records.
 
     Args:
-        subject: The kind of report, as in `hloscope.report.formats`; it adds `--format`, `-o` and `--debug`. A `Result`
-            may name another subject with the same formats.
+        subject: The kind of report, as in `hloscope.report.formats`; it adds the options of its listing, `--format`,
+            `-o` and `--debug`.
         exit_code: Returns the exit code for the records and the options.
+        shown: Returns the subject for the options, if it may be another one with the same formats.
         writes_to: The meaning of `-o`, for its help.
         then: Called with the records and the options after the report is written.
     """
@@ -55,20 +56,15 @@ def reports(
             run_guarded(lambda: _check_output(format_name, output), debug=debug)
             run_guarded(lambda: check_is_not_an_input(output, options.values()), debug=debug)
             listing = {name: options[name] for name in LISTING if name in options}
-            shown, found = run_guarded(lambda: _find_subject(subject, find(**options)), debug=debug)
-            run_guarded(lambda: write_formatted(shown, format_name, found, output, **listing), debug=debug)
+            found = run_guarded(lambda: find(**options), debug=debug)
+            chosen = shown(options) if shown else subject
+            run_guarded(lambda: write_formatted(chosen, format_name, found, output, **listing), debug=debug)
             run_guarded(lambda: then(found, options), debug=debug)
             raise SystemExit(exit_code(found, options))
 
         return report_options(subject, output=writes_to)(command)
 
     return decorate
-
-
-def _find_subject(subject: str, found: Any) -> tuple[str, Any]:
-    from hloscope.app.requests import Result
-
-    return (found.subject, found.found) if isinstance(found, Result) else (subject, found)
 
 
 @contextmanager
@@ -228,11 +224,12 @@ _begun_reports: list[str] = []
 """The part of the report that is already written."""
 
 
-def begin_report(result: Result[Any], stages: StageDisplay) -> None:
+def begin_report(subject: str, found: object, stages: StageDisplay) -> None:
     """Writes the beginning of a report to standard output while the rest is still computed; only as text.
 
     Args:
-        result: The partial result, which the rest of the report omits.
+        subject: The kind of report.
+        found: Its records, which the rest of the report omits.
         stages: The display of progress, which is hidden for the output.
     """
     from hloscope.report.formats import render
@@ -242,8 +239,8 @@ def begin_report(result: Result[Any], stages: StageDisplay) -> None:
     if options["format_name"] != "text" or output not in (None, "-") or not _reserved_stdouts:
         return
     with suppress(OSError), os.fdopen(os.dup(_reserved_stdouts[-1]), "w", errors="replace") as stream:
-        text = render(result.subject, "text", result.found, _make_canvas_for(output, stream)).rstrip("\n")
-        text += "\n" * (2 if result.subject == "dump" else 1)  # the report itself begins below a list
+        text = render(subject, "text", found, _make_canvas_for(output, stream)).rstrip("\n")
+        text += "\n" * (2 if subject == "dump" else 1)  # the report itself begins below a list
         with stages.hidden():
             stream.write(text)
             stream.flush()
@@ -256,8 +253,6 @@ def make_canvas(output: str | None) -> Canvas:
 
 
 def _make_canvas_for(output: str | None, stream: TextIO) -> Canvas:
-    from hloscope.report.renderer import Canvas
-
     to_terminal = output in (None, "-") and stream.isatty()
     own = os.get_terminal_size(stream.fileno()).columns or 100 if to_terminal else 100
     width = shutil.get_terminal_size((own, 24)).columns if "COLUMNS" in os.environ else own
@@ -273,7 +268,7 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
         format_name: One of its formats.
         found: The records.
         output: The file; None or `-` for stdout.
-        listing: Values of the options of `LISTING`.
+        listing: Values of the options of its listing.
 
     Raises:
         HloscopeError: It cannot be written.

@@ -325,13 +325,27 @@ class ValueActions:
 
     frontend_entry = metadata_entry
 
-    # ---- values that are only checked
+    # ---- values of attributes, and those that are only checked
+
+    def number(self, children: list[Token]) -> int:
+        return int(children[0])
+
+    def boolean(self, children: list[Token]) -> bool:
+        return children[0] == "true"
+
+    def quoted(self, children: list[Token]) -> str:
+        return unquote(children[0])
+
+    def padding(self, children: list[Token]) -> str:
+        return str(children[0])
+
+    dim_labels = padding
 
     def _nothing(self, _children: list[Any]) -> None:
         return None
 
     window = window_item = ranges = range = aliasing = alias = donors = donor = shape_index = _nothing
-    result_accuracy = padding = dim_labels = number = boolean = quoted = _nothing
+    result_accuracy = _nothing
 
 
 def _parse_size(token: Token) -> int:

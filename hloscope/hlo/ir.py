@@ -557,8 +557,13 @@ class HloInstruction:
         """The channel, which does not identify a collective."""
         return _read_integer(self.attributes.get("channel_id"))
 
-    def _read(self, key: str, read: Callable[[str, str], Any], rule: str | None = None) -> Any:
-        """The value of an attribute, read by a rule of the grammar, by default the one of its name; None if missing.
+    def _read(self, key: str, rule: str | None = None, read: Callable[[str, str], Any] | None = None) -> Any:
+        """The value of an attribute, read by a rule of the grammar; None if it is missing.
+
+        Args:
+            key: The attribute's name.
+            rule: The rule, such as `number`, `boolean` or `quoted`; by default the one of the attribute's name.
+            read: A function that reads a text by a rule; by default the grammar.
 
         Raises:
             HloParseError: The value does not follow the rule; the error points at it in the whole text.
@@ -567,7 +572,7 @@ class HloInstruction:
         if raw is None:
             return None
         try:
-            return read(rule or key, raw)
+            return (read or load_language().read)(rule or key, raw)
         except ReadError as error:
             line_start = self._columns.line_start(self._index)
             offset = self._columns.text.find(f"{key}={raw}", line_start)
@@ -581,7 +586,7 @@ class HloInstruction:
 
         Contradictory sizes and axes are kept as printed: XLA prints and reads them too.
         """
-        found: ReplicaGroups | None = self._read("replica_groups", _attach_text)
+        found: ReplicaGroups | None = self._read("replica_groups", read=_attach_text)
         return found
 
     @property
@@ -595,7 +600,7 @@ class HloInstruction:
         plain = _read_plain_pairs(self.attributes[key]) if key in self.attributes else None
         if plain is not None or key not in self.attributes:
             return plain
-        pairs: tuple[tuple[int, ...], ...] = self._read(key, load_language().read, "integer_lists")
+        pairs: tuple[tuple[int, ...], ...] = self._read(key, "integer_lists")
         if any(len(pair) != 2 for pair in pairs):
             error = ReadError(self._columns.line_start(self._index), f"{key} of %{self.name} are not pairs")
             raise lay_out_error(self._columns, error)
@@ -604,20 +609,20 @@ class HloInstruction:
     @property
     def dimensions(self) -> tuple[int, ...] | None:
         """The attribute `dimensions`, such as `{0,1}`."""
-        found: tuple[int, ...] | None = self._read("dimensions", load_language().read, "integers")
+        found: tuple[int, ...] | None = self._read("dimensions", "integers")
         return found
 
     @property
     def sharding(self) -> Sharding | None:
         """The sharding that the text still carries, in any of its forms."""
-        found: Sharding | None = self._read("sharding", _attach_text)
+        found: Sharding | None = self._read("sharding", read=_attach_text)
         return found
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """The entries of `metadata`, unquoted."""
         if self._metadata is None:
-            self._metadata = self._read("metadata", _cut_plain_entries) or _EMPTY
+            self._metadata = self._read("metadata", read=_cut_plain_entries) or _EMPTY
         return self._metadata
 
     @property
@@ -656,13 +661,13 @@ class HloInstruction:
     @property
     def frontend_attributes(self) -> Mapping[str, str]:
         """Unquoted strings, and raw text for values in braces."""
-        return self._read("frontend_attributes", _cut_plain_entries) or _EMPTY
+        return self._read("frontend_attributes", read=_cut_plain_entries) or _EMPTY
 
     @property
     def custom_call_target(self) -> str | None:
         """The target of a custom-call, unquoted."""
-        raw = self.attributes.get("custom_call_target")
-        return unquote(raw) if raw else None
+        found: str | None = self._read("custom_call_target", "quoted")
+        return found
 
 
 def _infer_shape(instruction: HloInstruction) -> Shape:

@@ -119,7 +119,7 @@ RULE_OF_VALUE = {
     "output_to_operand_aliasing": "aliasing",
     "buffer_donor": "donors",
 }
-"""The grammar's rule for the values of an attribute, by its key.
+"""The grammar's rule for the values of an attribute that is checked although nothing may read it, by its key.
 
 Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
 """

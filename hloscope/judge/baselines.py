@@ -257,14 +257,11 @@ def _find_compiler(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, versions[name]) for name in _COMPILERS if name in versions)
 
 
-def make_baseline(
-    analysis: Analysis, *, target: str | None = None, root: Path | None = None, keep_estimates: bool = False
-) -> Baseline:
+def make_baseline(analysis: Analysis, *, root: Path | None = None, keep_estimates: bool = False) -> Baseline:
     """The baseline of a program, without what was guessed of it.
 
     Args:
         analysis: The program.
-        target: Its name in the baseline; the analysis' own when None.
         root: The project's folder: files below it are named relative to it, others by their last two parts.
         keep_estimates: Whether to take the step of a program that is only scheduled, to compare it with another one.
     """
@@ -272,7 +269,7 @@ def make_baseline(
     mesh, time = analysis.mesh, analysis.time
     sending = [(mark_unseen(each.name), each.fingerprint or "unknown") for each in analysis.kernels if each.remote_dma]
     return Baseline(
-        target=target or analysis.target,
+        target=analysis.target,
         slice=None if analysis.slice is None else analysis.slice.name,
         mesh=None if mesh is None else tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
         versions=dict(analysis.versions),
@@ -348,7 +345,7 @@ def make_matmul_rows(
     multiplied: tuple[Matmuls | Kernel, ...] = (*analysis.matmuls, *analysis.kernels)
     groups = group_by(
         multiplied,
-        lambda each: (_find_dtype_of_matmul(each), place_of(each.source), each.flops is None),
+        lambda each: (KERNEL if isinstance(each, Kernel) else each.dtype, place_of(each.source), each.flops is None),
     )
     rows = []
     for (dtype, place, _), group in groups.items():
@@ -356,10 +353,6 @@ def make_matmul_rows(
         flops = sum_known(map(_count_flops, group))
         rows.append((MatmulRow(dtype=dtype, flops=flops, bound=bound, place=place), tuple(group)))
     return tuple(sorted(rows, key=lambda pair: find_row_order(pair[0])))
-
-
-def _find_dtype_of_matmul(multiplied: Matmuls | Kernel) -> str:
-    return KERNEL if isinstance(multiplied, Kernel) else multiplied.dtype
 
 
 def _find_flops_bound(multiplied: Matmuls | Kernel) -> Bound:

@@ -26,8 +26,10 @@ from hloscope.judge.model import (
     Selector,
     Trips,
     Units,
+    find_matching,
     parse_amount,
 )
+from hloscope.model.collectives import Collective, Collectives
 from hloscope.model.vocabulary import Kind, Link
 
 _AXIS = re.compile(r"[^\s\"'(),]+(?::\(\d+\)\d+)?")
@@ -249,6 +251,13 @@ def selector(kind: str, axes: Axes, source: str | None, link: str | None, *, by:
         )
     place = None if source is None else _check_place(source)
     return Selector(kind=str(kind), axes=_check_axes(axes), reduction=by, link=_check_link(link), source=place)
+
+
+def filter_collectives(
+    collectives: Collectives, kind: str, axes: Axes, source: str | None, link: str | None
+) -> list[Collective]:
+    """`Collectives.where`, without the filter by module."""
+    return find_matching(collectives, selector(kind, axes, source, link), collectives.mesh_axes)
 
 
 def _check_axes(axes: Axes) -> tuple[str, ...] | None:

@@ -158,7 +158,9 @@ def check_analysis(
     if kept:
         section = find_section(kept, analysis)
         judged = judge(section, analysis, root=root, tolerance=tolerance, of_target=of_target).judged
-        findings += make_findings(judged, accept=_name_accept(name), explain=_name_explain(name), changes=changes)
+        findings += make_findings(
+            judged, accept=_name_accept(name), explain=Command("explain", (name,)), changes=changes
+        )
         findings += [] if verdict is not None else _find_without_contract(analysis)
     elif verdict is None and fail_on is None:
         findings.append(_report_nothing_expected(name))
@@ -251,10 +253,6 @@ def _format_fix(cause: Cause, accept: Command, explain: Command | None, alike: i
     if explain is None or (cause.wire_bytes or 0) <= 0:
         return meant
     return say(explain, " looks for a fix; ", meant)
-
-
-def _name_explain(name: str) -> Command:
-    return Command("explain", (name,))
 
 
 def _find_without_contract(analysis: Analysis) -> list[Finding]:

@@ -515,7 +515,9 @@ class _Judge:
             judgement = Judgement.DIFFERENT
             was, now = (count_unknown(side.matmuls or ()) for side in self._multiplying)
             functions = [
-                pair for pair in _group_matmuls(*self._multiplying) if now > was and _count_more_unknown(pair) > 0
+                pair
+                for pair in _group_matmuls(*self._multiplying)
+                if now > was and count_unknown(pair.after) > count_unknown(pair.before)
             ]
         functions.sort(key=lambda pair: -abs(_count_more_flops(pair)))
         if functions:
@@ -632,10 +634,6 @@ def _find_functions(pairs: Iterable[Pair[MatmulRow]]) -> set[tuple[str | None, s
 
 def _count_more_flops(pair: Pair[MatmulRow]) -> int:
     return sum_flops(pair.after) - sum_flops(pair.before)
-
-
-def _count_more_unknown(pair: Pair[MatmulRow]) -> int:
-    return count_unknown(pair.after) - count_unknown(pair.before)
 
 
 def _sort_most_grown(pair: Pair[MatmulRow]) -> list[MatmulRow]:

@@ -424,16 +424,12 @@ def _find_matmuls(
         for permute in collectives
         if permute.kind is Kind.COLLECTIVE_PERMUTE and permute.axes and permute.payload_bytes is not None
     ]
-    for permutes in group_by(known, _identify_matmul).values():
+    for permutes in group_by(known, lambda each: (each.axes, each.link, each.op_name, each.source[:1])).values():
         axes = permutes[0].axes or ()
         size = prod(sizes.get(axis, 0) for axis in axes)  # 0 for parts of axes, or without a mesh
         if 1 < size <= sum(permute.executions for permute in permutes) + 1:
             for kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
                 yield permutes, [_join_permutes(permutes, kind, size)]
-
-
-def _identify_matmul(permute: Collective) -> Hashable:
-    return permute.axes, permute.link, permute.op_name, permute.source[:1]
 
 
 def _join_permutes(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:

@@ -93,11 +93,9 @@ def _format_in_unit(amount: int, unit: str, size: int) -> str | None:
     return f"{number:f}{unit}" if "." not in f"{number:f}" else f"{f'{number:f}'.rstrip('0').rstrip('.')}{unit}"
 
 
-def round_up(amount: int, digits: int = 3) -> int:
-    """The least amount of so many digits that is not below `amount`: what a new limit is best set to."""
-    if amount < 10**digits:
-        return amount
-    step: int = 10 ** (len(str(amount)) - digits)
+def round_up(amount: int) -> int:
+    """The least amount of three digits that is not below `amount`: what a new limit is best set to."""
+    step: int = 10 ** max(len(str(amount)) - 3, 0)
     return -(-amount // step) * step
 
 

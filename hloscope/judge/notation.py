@@ -29,9 +29,11 @@ from hloscope.judge.model import (
     Selector,
     Trips,
     Units,
+    find_matching,
     join_contracts,
     parse_amount,
 )
+from hloscope.model.collectives import Collective, Collectives
 from hloscope.model.vocabulary import Kind, Link
 
 _EXAMPLE = "all-reduce@Y <= 32KiB x2"
@@ -144,6 +146,12 @@ def parse_selector(text: str, *, where: str) -> Selector:
     """
     source = _ContractSource(text, where)
     return _parse_selector(source.parse("selector"), source)
+
+
+def select_collectives(collectives: Collectives, text: str) -> list[Collective]:
+    """`Collectives.selected`."""
+    wanted = parse_selector(text, where=f"the selector {text!r}")
+    return find_matching(collectives, wanted, collectives.mesh_axes)
 
 
 def _join(contract: Contract, tree: Tree[Token], source: _ContractSource) -> Contract:

@@ -88,17 +88,6 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
     return Allow(rule=rule, selector=selector, reason=match["reason"].strip(), where=where)
 
 
-def find_collective_lines(analysis: Analysis) -> set[CodeLine]:
-    """The lines of the user's code that collectives come from, including callers."""
-    return {(frame.file, frame.line) for collective in analysis.collectives for frame in collective.source}
-
-
-def find_finding_lines(findings: Iterable[Finding]) -> set[CodeLine]:
-    """The lines of the user's code in findings."""
-    places = (split_place(finding.source) for finding in findings if finding.source is not None)
-    return {(file, line) for file, line in places if line is not None}
-
-
 def find_allows_in_code(
     lines: Iterable[CodeLine], *, known_rules: Sequence[str], sources: SourceFiles
 ) -> Iterator[Allow]:
@@ -276,11 +265,12 @@ def apply_rules(facts: Facts, selection: RuleSelection = DEFAULT_SELECTION) -> A
     """
     analysis, sources = facts.analysis, selection.sources
     names = [rule.name for rule in list_known_rules()]
-    lines = find_collective_lines(analysis)
+    lines = {(frame.file, frame.line) for collective in analysis.collectives for frame in collective.source}
     allows = (*selection.allows, *find_allows_in_code(lines, known_rules=names, sources=sources))
     rules = replace(selection, allows=allows).rules()
     found = [*report_broken_plugins(), *(finding for rule in rules for finding in run_rule(rule, facts))]
-    pointed_at = find_finding_lines(found)
+    places = (split_place(finding.source) for finding in found if finding.source is not None)
+    pointed_at = {(file, line) for file, line in places if line is not None}
     others = find_allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
     marked = apply_allows(found, (*allows, *others), analysis)
     ordered = sorted(marked, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hloscope.base.calls import front_door
 from hloscope.base.documents import SCHEMA, Schema, read_document
 from hloscope.base.errors import Helpful
-from hloscope.base.presenter import presenter
+from hloscope.base.presenter import ask
 from hloscope.base.results import Brief, Shown, fix_tables, shorten_to_line
 from hloscope.base.units import count_array_bytes, format_bytes, pluralize, sum_known
 from hloscope.model.capture import Capture, Evident, Mesh
@@ -302,7 +302,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: The analysis was read from a document or made in another process, or has no price.
         """
-        found: Timeline = presenter().timeline_of(self)
+        found: Timeline = ask("timeline", self)
         return found
 
     @front_door
@@ -323,7 +323,7 @@ class Analysis(Shown, Evident):
             HloscopeError: The analysis was read from a document or made in another process, or the computation or
                 instruction does not exist.
         """
-        found: ProgramGraph = presenter().graph_of(self, computation=computation, around=around, hops=hops)
+        found: ProgramGraph = ask("graph", self, computation=computation, around=around, hops=hops)
         return found
 
     @front_door
@@ -333,7 +333,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: The program has no TPU slice.
         """
-        picture: Picture = presenter().mesh_picture(self)
+        picture: Picture = ask("mesh picture", self)
         return picture
 
     @front_door
@@ -349,7 +349,7 @@ class Analysis(Shown, Evident):
         Raises:
             HloscopeError: No array has this name.
         """
-        picture: Picture = presenter().array_picture(self, name)
+        picture: Picture = ask("array picture", self, name)
         return picture
 
     def to_dataframe(self) -> DataFrame:

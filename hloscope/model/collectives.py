@@ -15,7 +15,7 @@ from hloscope.base.calls import front_door, text, texts
 from hloscope.base.documents import Table, TextValue
 from hloscope.base.environment import find_cell, format_place
 from hloscope.base.errors import Helpful
-from hloscope.base.presenter import presenter
+from hloscope.base.presenter import ask
 from hloscope.base.results import Brief
 from hloscope.base.units import format_bytes, format_time, pluralize, sum_known
 from hloscope.model.reason import Frame, SharedReason, Stack
@@ -24,7 +24,7 @@ from hloscope.model.vocabulary import Bound, Kind, Link, Origin
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from hloscope.base.results import Grouping
+    from hloscope.base.canvas import Grouping
 
 
 # ---- the place of a collective in the user's model: module, layers, pass, and the role of the moved array
@@ -473,7 +473,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         axes = None if axis is None else texts("axis", axis, example='axis="X", or axis=("X", "Y")')
         if module is not None:
             text("module", module, example='module="layers.*.mlp"')
-        found = self._only(presenter().filter(self, kind, axes, source, link))
+        found = self._only(ask("filter", self, kind, axes, source, link))
         return found if module is None else found._only(member for member in found if _is_in_module(module, member))
 
     @front_door
@@ -484,7 +484,7 @@ class Collectives(tuple[Collective, ...], Helpful):
             NotationError: The selector cannot be parsed, or names an unknown kind or axis.
         """
         said = text("the selector", selector, example='found["all-gather@fsdp"]; found.collectives[0] is the first')
-        return self._only(presenter().select(self, said))
+        return self._only(ask("select", self, said))
 
     def _only(self, members: Iterable[Collective]) -> Collectives:
         return Collectives(members, mesh_axes=self.mesh_axes)
@@ -502,7 +502,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         Raises:
             NotationError: `what` is none of these.
         """
-        return {group.name: self._only(group.members) for group in presenter().groups(self, what)}
+        return {group.name: self._only(group.members) for group in ask("groups", self, what)}
 
     @property
     def bound(self) -> Bound:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from hloscope.base.calls import choice
 from hloscope.base.errors import Command, Option, mark
-from hloscope.base.results import shorten_to_line
+from hloscope.base.results import group_by, shorten_to_line
 
 UNUSED_ALLOW = "unused-allow"
 """The rule on allowances of which nothing is found."""
@@ -91,10 +91,7 @@ def cause_of(finding: Finding) -> tuple[object, ...]:
 
 def by_cause(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], ...]:
     """The findings of each cause, in the order of the first of each."""
-    found: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in findings:
-        found.setdefault(cause_of(finding), []).append(finding)
-    return tuple(map(tuple, found.values()))
+    return tuple(map(tuple, group_by(findings, cause_of).values()))
 
 
 def with_others(finding: Finding, others: int) -> Finding:

@@ -8,7 +8,7 @@ from pathlib import Path
 from hloscope.base.calls import front_door, named_path
 from hloscope.base.errors import Helpful, HloscopeError
 from hloscope.base.outputs import check_report_file, write_text
-from hloscope.base.presenter import presenter
+from hloscope.base.presenter import ask
 from hloscope.base.results import Fixed, shorten_to_line
 
 
@@ -39,7 +39,7 @@ class Picture(Fixed, Helpful):
 
     def _repr_svg_(self) -> str:
         """The picture with its own background, for viewers that show it as an image."""
-        return presenter().image(self.svg)
+        return str(ask("image", self.svg))
 
     def _repr_html_(self) -> str:
         """The picture in the colours of the page."""
@@ -52,7 +52,7 @@ class Picture(Fixed, Helpful):
         Raises:
             HloscopeError: The file has another suffix, or cannot be written.
         """
-        file = named_path("path", path, example='path="picture.svg"')
+        file = named_path(path, example='path="picture.svg"')
         if file.suffix not in (".svg", ".txt"):
             raise HloscopeError(
                 f"a picture cannot be saved as {file.name}",

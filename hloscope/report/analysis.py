@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import GUESS
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import Option, say
 from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_capacity, format_digits, format_flops, format_share, pluralize
@@ -19,8 +20,7 @@ from hloscope.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
 from hloscope.model.analysis import BufferRole, Kernel, MemoryPeak, PeakBuffer, RepeatedLine
 from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report.collectives import (
-    ONE_BY_ONE,
-    Listing,
+    choose_grouping,
     format_axes_briefly,
     format_waits,
     render_axes,
@@ -45,17 +45,16 @@ _INTERMEDIATES_SHOWN = 5
 _MEMORIES = {0: "", 1: "in vector memory", 5: "in host memory"}
 
 
-def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iterator[Text]:
+def render_analysis(analysis: Analysis, canvas: Canvas) -> Iterator[Text]:
     """Lays the analysis out for a terminal.
 
     Args:
         analysis: What is known of the program.
-        width: Columns.
-        listing: The grouping of collectives. Without one, they are grouped when there are too many to be
+        canvas: The width, and the grouping of collectives. Without one, they are grouped when there are too many to be
             listed one by one, and the report begins with what costs most.
     """
-    inner = width - INDENT
-    by = listing.choose_grouping(analysis.collectives)
+    width, inner = canvas.width, canvas.width - INDENT
+    by = choose_grouping(analysis.collectives, canvas)
     yield from _render_headline(analysis, width)
     if by is not None:
         yield from fold(Text.assemble("Peak memory ", format_peak(analysis.memory)), width)
@@ -74,11 +73,11 @@ def render_analysis(analysis: Analysis, width: int, listing: Listing = ONE_BY_ON
     if by is not None:
         title = "What costs most" if analysis.time is None else "What costs most, with its share of the step"
         yield from section(title, render_dearest(analysis, inner), inner)
-    yield from _render_traffic(analysis, inner, by, everything=listing.everything)
+    yield from _render_traffic(analysis, inner, by, everything=canvas.everything)
     if analysis.kernels:
         yield from section("Kernels", render_kernels(analysis, inner), inner)
     if analysis.findings:
-        each, collectives = listing.everything, analysis.collectives
+        each, collectives = canvas.everything, analysis.collectives
         found = render_findings(analysis.findings, inner, collectives, gave_reasons=True, each=each)
         yield from section("Findings", found, inner)
     if by is None:

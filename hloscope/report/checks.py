@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from rich.text import Text
 
 from hloscope.analysis.provenance import split_place
+from hloscope.base.canvas import Canvas
 from hloscope.base.documents import SCHEMA, Schema, make_document, to_plain
 from hloscope.base.environment import format_place
 from hloscope.base.results import Shown, group_by
@@ -27,7 +28,7 @@ from hloscope.model.finding import Finding, Severity, cause_of, with_others
 from hloscope.model.vocabulary import Bound, CompileStage
 from hloscope.report.finding_lines import render_findings
 from hloscope.report.layout import column, fold_message, hang, render_table
-from hloscope.report.renderer import Canvas, Renderer
+from hloscope.report.renderer import Renderer
 
 if TYPE_CHECKING:
     from hloscope.plain_types import CheckDict

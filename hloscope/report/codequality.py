@@ -5,11 +5,11 @@ Source: GitLab's documentation, "Code Quality report format".
 
 from __future__ import annotations
 
+from hloscope.base.canvas import Canvas
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Finding, Severity
 from hloscope.report.checks import CheckReport, FindingsRenderer, list_once, list_sentences, make_fingerprints
 from hloscope.report.escaping import dump_json, escape_line
-from hloscope.report.renderer import Canvas
 
 _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
 

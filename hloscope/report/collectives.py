@@ -15,6 +15,7 @@ from hloscope.analysis.model_parts import render_layers
 from hloscope.analysis.provenance import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key
 from hloscope.base import calls
+from hloscope.base.canvas import GROUPINGS, Canvas
 from hloscope.base.errors import TARGET, Command, NotationError, Option, say
 from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_count, format_share, format_time, pluralize
@@ -23,7 +24,6 @@ from hloscope.model import Analysis, Collective, Collectives, ModelPart, Phase, 
 from hloscope.model.finding import Finding
 from hloscope.model.vocabulary import Bound, Kind, Link, Origin
 from hloscope.report.layout import Breaks, Column, column, fold, fold_all, hang, render_table
-from hloscope.report.renderer import GROUPINGS
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, explain_axis_parts, format_axes, join_lines, leaves_ici
 from hloscope.why.sentences import suggest_changes
 
@@ -31,27 +31,12 @@ _FEW = 40
 """Collectives that can be listed one by one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """The way in which a report lists numerous collectives, arrays and findings.
-
-    Attributes:
-        by: One of `hloscope.report.renderer.GROUPINGS`; None to list them one by one as long as they are few.
-        everything: Whether each collective, array and finding is listed by itself.
-    """
-
-    by: str | None = None
-    everything: bool = False
-
-    def choose_grouping(self, collectives: Sequence[Collective]) -> str | None:
-        """The grouping; None to list them one by one, if they are few or nothing names a module."""
-        if self.everything or not collectives:
-            return None
-        many = len(collectives) > _FEW and any(_find_part(collective).module for collective in collectives)
-        return self.by or ("module" if many else None)
-
-
-ONE_BY_ONE = Listing()
+def choose_grouping(collectives: Sequence[Collective], canvas: Canvas) -> str | None:
+    """The grouping; None to list them one by one, if they are few or nothing names a module."""
+    if canvas.everything or not collectives:
+        return None
+    many = len(collectives) > _FEW and any(_find_part(collective).module for collective in collectives)
+    return canvas.group_by or ("module" if many else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -594,7 +579,7 @@ def format_waits(collectives: Sequence[Collective]) -> Text | None:
 
 
 def list_groups(collectives: Sequence[Collective], by: str) -> list[Group]:
-    """Groups by one of `hloscope.report.renderer.GROUPINGS`, dearest first.
+    """Groups by one of `GROUPINGS`, dearest first.
 
     Raises:
         NotationError: They cannot be grouped so.
@@ -617,7 +602,7 @@ def render_groups(collectives: Sequence[Collective], by: str, width: int) -> tup
 
     Args:
         collectives: All of the program.
-        by: One of `hloscope.report.renderer.GROUPINGS`.
+        by: One of `GROUPINGS`.
         width: Columns.
     """
     groups = list_groups(collectives, by)

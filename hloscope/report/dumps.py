@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from hloscope.analysis.totals import GUESS
+from hloscope.base.canvas import Canvas
 from hloscope.base.documents import SCHEMA, Schema, make_document
 from hloscope.base.errors import Either, Option, say
 from hloscope.base.results import Shown, shorten_to_line
@@ -152,7 +153,7 @@ def render_module(result: DumpedResult, width: int) -> Iterator[Text]:
     if result.analysis is None:
         yield from map(Text, (result.error or "").splitlines())
         return
-    yield from render_analysis(result.analysis, width)
+    yield from render_analysis(result.analysis, Canvas(width=width))
 
 
 def render_modules(found: DumpedModules, width: int) -> Iterator[Text]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hloscope.base.calls import format_value, speak_python
+from hloscope.base.canvas import LISTING, Canvas
 from hloscope.base.errors import Notation, NotationError, did_you_mean, use_notation
 from hloscope.base.outputs import OutputFiles, check_output, write_files, write_text
-from hloscope.report.renderer import GROUPINGS, Canvas, Renderer, load
+from hloscope.base.presenter import load
+from hloscope.report.renderer import Renderer
 
 if TYPE_CHECKING:
     from hloscope.base.results import Shown
@@ -72,14 +74,16 @@ def render_files(document: str, format_name: str, found: object) -> OutputFiles:
     return find_renderer(format_name).files(document, found)
 
 
-def render_report(found: Shown, format_name: str, **how: Any) -> str:
+def render_report(found: Shown, format_name: str, canvas: Canvas) -> str:
     """The report of a result in Python, for `Shown.report`, whose arguments these are.
 
     Raises:
         NotationError: The result does not have the format, or there is no such grouping.
     """
     _check_known(found, "format", format_name, list_formats(found._subject))
-    _check_known(found, "grouping", how["group_by"], (None, *GROUPINGS))
+    for name, option in LISTING.items():
+        if option.choices:
+            _check_known(found, option.noun, getattr(canvas, name), (option.default, *option.choices))
     renderer = find_renderer(format_name)
     if renderer.writes != "text":
         raise NotationError(
@@ -87,9 +91,9 @@ def render_report(found: Shown, format_name: str, **how: Any) -> str:
             fix=f"write it to a {renderer.writes}: save(path, {format_name!r})",
         )
     if not renderer.names_options:
-        return renderer.render(found._subject, found._rendered(), Canvas(**how))
+        return renderer.render(found._subject, found._rendered(), canvas)
     with use_notation(Notation.PYTHON):
-        return renderer.render(found._subject, speak_python(found._rendered()), Canvas(**how))
+        return renderer.render(found._subject, speak_python(found._rendered()), canvas)
 
 
 def _check_known(found: Shown, what: str, name: object, names: tuple[str | None, ...]) -> None:
@@ -118,7 +122,7 @@ def save(found: Shown, path: str, format_name: str | None) -> tuple[str, ...]:
     check_output(path, "folder" if renderer.writes == "folder" else "file", renderer.ending)
     if renderer.writes != "text":
         return write_files(renderer.files(found._subject, found._rendered()), path)
-    write_text(render_report(found, format_name, group_by=None), path)
+    write_text(render_report(found, format_name, Canvas()), path)
     return ()
 
 
@@ -134,5 +138,5 @@ def render_in_notebook(found: Shown) -> str:
     from hloscope.report.escaping import fence_code
 
     if "markdown" in list_formats(found._subject):
-        return render_report(found, "markdown", group_by=None)
+        return render_report(found, "markdown", Canvas())
     return "\n".join(fence_code(str(found), "text"))

@@ -6,11 +6,11 @@ properties.
 
 from __future__ import annotations
 
+from hloscope.base.canvas import Canvas
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Finding, Severity
 from hloscope.report.checks import CheckReport, FindingsRenderer, list_once, list_sentences
 from hloscope.report.escaping import escape_commands, escape_line
-from hloscope.report.renderer import Canvas
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 

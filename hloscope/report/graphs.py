@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import NotationError, Option, say
 from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_time, pluralize
@@ -19,7 +20,7 @@ from hloscope.report.escaping import escape_line
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, fold_all, render_table, section
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.svg import LINE_HEIGHT, MARGIN
-from hloscope.report.renderer import Canvas, Renderer
+from hloscope.report.renderer import Renderer
 from hloscope.report.words import BOUNDS_WORDS, make_legend, render_notes
 
 _WAY = 10.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hloscope.report.renderer import Canvas, Lazy, Renderer
+from hloscope.base.canvas import Canvas
+from hloscope.report.renderer import Lazy, Renderer
 
 
 class Json(Renderer):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+from hloscope.base.canvas import Canvas
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Severity
 from hloscope.report.checks import CheckReport, render_details
 from hloscope.report.escaping import escape_for_terminal
-from hloscope.report.renderer import Canvas, Renderer
+from hloscope.report.renderer import Renderer
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

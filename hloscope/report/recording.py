@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import Either, say
 from hloscope.base.results import group_by
 from hloscope.base.units import format_bytes, format_share, format_time, pluralize
@@ -42,7 +43,7 @@ def render_recording(found: Recording, width: int) -> Iterator[Text]:
     for program in found.programs if found.asked else ():
         if program.analysis is not None:
             yield Text()
-            yield from analysis.render_analysis(program.analysis, width)
+            yield from analysis.render_analysis(program.analysis, Canvas(width=width))
 
 
 def _render_programs(found: Recording, width: int) -> Iterator[Text]:

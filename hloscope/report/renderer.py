@@ -1,35 +1,14 @@
-"""The base class of all formats, and the canvas that a report is rendered for."""
+"""The base class of all formats."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from hloscope.base.canvas import Canvas
+from hloscope.base.presenter import load
 
 if TYPE_CHECKING:
     from hloscope.base.outputs import OutputFiles
-
-GROUPINGS = ("module", "axis", "line", "kind")
-"""The groupings of an analysis's collectives."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Canvas:
-    """The place that a report is rendered for, and what the user wants to see.
-
-    Attributes:
-        width: Columns.
-        colour: Whether ANSI colours are understood.
-        group_by: For an analysis: one of `GROUPINGS`; None to group collectives where they are many.
-        everything: For an analysis: whether each collective and finding is listed by itself.
-        source: For a page: whether it holds lines of the user's code.
-    """
-
-    width: int = 100
-    colour: bool = False
-    group_by: str | None = None
-    everything: bool = False
-    source: bool = True
 
 
 class Renderer:
@@ -69,18 +48,12 @@ class Renderer:
         return getattr(self, f"render_{document}")(found, canvas)
 
 
-def load(path: str) -> Any:
-    """Loads the object of a path `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
 class Lazy:
     """A method of a format that is a function of another module, which is loaded on the first call.
 
     Attributes:
         path: The function, as `module:name`.
-        of_canvas: The fields of the canvas that it takes after the result.
+        of_canvas: The fields of the canvas that it takes after the result; `canvas` for the whole of it.
     """
 
     def __init__(self, path: str, *of_canvas: str) -> None:
@@ -88,4 +61,5 @@ class Lazy:
 
     def __call__(self, found: object, canvas: Canvas) -> Any:
         """Calls the function."""
-        return load(self.path)(found, *(getattr(canvas, field) for field in self.of_canvas))
+        taken = (canvas if name == "canvas" else getattr(canvas, name) for name in self.of_canvas)
+        return load(self.path)(found, *taken)

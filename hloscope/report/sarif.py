@@ -9,12 +9,12 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+from hloscope.base.canvas import Canvas
 from hloscope.judge.checks import Checked
 from hloscope.model.finding import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, FindingsRenderer, list_once, list_sentences, make_fingerprints
 from hloscope.report.escaping import dump_json, escape_line
 from hloscope.report.pages import list_pages
-from hloscope.report.renderer import Canvas
 from hloscope.report.words import join_lines
 from hloscope.version import __version__
 

@@ -35,7 +35,7 @@ def render_suggestions(found: Suggestions, width: int) -> Iterator[Text]:
     yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)
     title, table = format_headline(found), render_table(make_front_columns(found), inner)
     shown = find_main(found)
-    in_words = [] if shown is None else [Text(format_title(found, shown)), *_render_full(found, shown, inner)]
+    in_words = [] if shown is None else [Text(format_title(found, shown)), *_render_full(shown, inner)]
     marks = fold_all((make_legend([Text(title), *table, *in_words]),), inner)
     yield from section(title, [*table, *marks], inner)
     if shown is not None:
@@ -161,7 +161,7 @@ def format_title(found: Suggestions, best: Suggestion) -> str:
     return f"{', '.join(filter(None, (steps, format_difference(before, after))))}: {format_name(best)}"
 
 
-def _render_full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:
+def _render_full(best: Suggestion, width: int) -> Iterator[Text]:
     for line in (*list_changes(best), *best.constraints):
         yield from hang(Text(line), width)
     if best.because:

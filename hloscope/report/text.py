@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from hloscope.base.canvas import Canvas
 from hloscope.report.layout import LEAST_WIDTH, draw_lines
-from hloscope.report.renderer import Canvas, Lazy, Renderer
-
-if TYPE_CHECKING:
-    from rich.text import Text as Line
-
-    from hloscope.model import Analysis
+from hloscope.report.renderer import Lazy, Renderer
 
 
 class Text(Renderer):
@@ -21,6 +15,7 @@ class Text(Renderer):
     ending = ".txt"
     names_options = True
 
+    render_analysis = Lazy("hloscope.report.analysis:render_analysis", "canvas")
     render_check = Lazy("hloscope.report.checks:render_check", "width")
     render_checkups = Lazy("hloscope.report.checkups:render_checkups", "width")
     render_comparison = Lazy("hloscope.report.comparing:render_comparison", "width")
@@ -38,13 +33,6 @@ class Text(Renderer):
     render_suggestions = Lazy("hloscope.report.suggestions:render_suggestions", "width")
     render_timeline = Lazy("hloscope.report.timeline:render_timeline", "width")
     render_verification = Lazy("hloscope.report.verification:render_verification", "width")
-
-    def render_analysis(self, found: Analysis, canvas: Canvas) -> Iterator[Line]:
-        """The lines of one program."""
-        from hloscope.report.analysis import render_analysis
-        from hloscope.report.collectives import Listing
-
-        return render_analysis(found, canvas.width, Listing(by=canvas.group_by, everything=canvas.everything))
 
     def render(self, document: str, found: object, canvas: Canvas) -> str:
         """Renders a document; no string in it breaks a line or is obeyed."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from hloscope.analysis.provenance import find_source_frames
+from hloscope.base.canvas import Canvas
 from hloscope.base.outputs import OutputFiles
 from hloscope.base.units import pluralize
 from hloscope.cost.unrolled import (
@@ -32,7 +33,7 @@ from hloscope.model.collectives import index_transfers
 from hloscope.model.timeline import Interval, Timeline, Unit, WaitCause
 from hloscope.model.vocabulary import Bound
 from hloscope.report.escaping import dump_json_line
-from hloscope.report.renderer import Canvas, Renderer
+from hloscope.report.renderer import Renderer
 from hloscope.report.words import format_axes
 from hloscope.version import __version__
 

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import re
 
+from hloscope.base.canvas import Canvas
 from hloscope.base.documents import encode_document
 from hloscope.base.errors import TargetError
 from hloscope.base.outputs import OutputFiles
@@ -16,7 +17,7 @@ from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.measurement.profiles import PREDICTED, write_xspace
 from hloscope.model.capture import Capture, find_evidence
 from hloscope.model.timeline import Timeline
-from hloscope.report.renderer import Canvas, Renderer
+from hloscope.report.renderer import Renderer
 
 _HOST = f"{PREDICTED}_by_hloscope"
 _DERIVED = ("*.op_stats*.pb", "*.hlo_proto.pb", "*.SSTABLE", "*.trace*", "cache_version.txt")

@@ -6,7 +6,7 @@ The built-in rules are in `hloscope.judge.rules`; `docs/rules.md` shows how to w
 from collections.abc import Mapping
 
 from hloscope.base.calls import front_door, speak_python, text
-from hloscope.base.presenter import presenter
+from hloscope.base.presenter import ask
 from hloscope.judge.rule import (
     Case,
     Facts,
@@ -25,7 +25,7 @@ from hloscope.model.finding import Finding, RuleDoc, Severity
 @front_door
 def pages() -> Mapping[str, RuleDoc]:
     """Returns the page of every rule, and of every other finding of a command, by name."""
-    return {name: speak_python(page) for name, page in presenter().rule_pages().items()}
+    return {name: speak_python(page) for name, page in ask("rule pages").items()}
 
 
 @front_door
@@ -39,7 +39,7 @@ def page(name: str) -> RuleDoc:
         NotationError: No finding has this name.
     """
     wanted = text("name", name, example='hloscope.rules.page("exposed-collective")')
-    found: RuleDoc = presenter().rule_page(wanted)
+    found: RuleDoc = ask("rule page", wanted)
     return found
 
 
@@ -58,7 +58,8 @@ def failed_cases(name: str | None = None) -> Mapping[str, tuple[str, ...]]:
         HloscopeError: A plug-in cannot be loaded.
     """
     wanted = None if name is None else text("name", name, example='hloscope.rules.failed_cases("our-rule")')
-    return presenter().failed_cases(wanted)
+    failed: Mapping[str, tuple[str, ...]] = ask("failed cases", wanted)
+    return failed
 
 
 __all__ = [

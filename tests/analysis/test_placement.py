@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.groups import Numbering, Placement, find_numbering
+from hloscope.base.canvas import Canvas
 from hloscope.judge.evaluate import evaluate
 from hloscope.judge.matching import match
 from hloscope.judge.notation import parse_contract
@@ -16,7 +17,7 @@ from hloscope.judge.rule import Facts
 from hloscope.judge.selection import apply_rules, make_selection
 from hloscope.model import Mesh
 from hloscope.model.vocabulary import Bound, Kind, Link
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 MINOR = Placement(
     (0, 1) * 8,

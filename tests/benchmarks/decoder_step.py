@@ -54,11 +54,11 @@ def main() -> None:
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.app import analyzing
+    from hloscope.base.canvas import Canvas
     from hloscope.compile import client
     from hloscope.compile.functions import Function
     from hloscope.compile.target import TargetFacts
     from hloscope.report.formats import render
-    from hloscope.report.renderer import Canvas
 
     compiling: list[Span] = []
     compile_program = client.ask_compile

@@ -145,8 +145,8 @@ def main() -> None:
     from hloscope.compile.environment import prepare_environment
 
     prepare_environment(DEVICES, attached=False)
+    from hloscope.base.canvas import Canvas
     from hloscope.report.formats import render
-    from hloscope.report.renderer import Canvas
 
     missed, of_a_layer = [], 0.0
     for layers in options.layers:

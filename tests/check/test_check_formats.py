@@ -17,6 +17,7 @@ import pytest
 from check_examples import sarif_run
 
 from hloscope.analysis.totals import compute_totals
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import HloscopeError
 from hloscope.base.units import format_time
 from hloscope.cli.options import report_options
@@ -32,7 +33,7 @@ from hloscope.report import formats
 from hloscope.report.checks import CheckReport, FindingsRenderer
 from hloscope.report.formats import FORMATS, find_renderer, render
 from hloscope.report.pages import list_pages
-from hloscope.report.renderer import Canvas, Lazy, load
+from hloscope.report.renderer import Lazy, load
 
 ROOT = Path("/home/me/project")
 ARRAY = ArrayFact(

@@ -12,12 +12,13 @@ from click.testing import CliRunner
 import hloscope
 from hloscope.app.config import TargetConfig
 from hloscope.app.diffing import Side, compare_sides, read_side
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import HloscopeError
 from hloscope.base.units import format_time
 from hloscope.cli import group
 from hloscope.judge.baseline_files import format_baselines
 from hloscope.judge.baselines import make_baseline
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT add = f32[] add(x, y)\n}\n"
 TABLES = """

@@ -6,10 +6,11 @@ import pytest
 
 from hloscope.app.checking import check_project as check
 from hloscope.app.config import ConfigError, read_project
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import NotationError
 from hloscope.judge.checks import apply_strictness
 from hloscope.report.checks import CheckReport
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 HLO = """\
 HloModule m, num_partitions=8

@@ -15,6 +15,7 @@ import pytest
 from compiled_twice import DUMPS, compiled_twice, files_with_numbers, lowered
 
 from hloscope.app.analyzing import analyze_capture
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import DeviceCountError, TraceError
 from hloscope.base.store import Store
 from hloscope.compile import client, jax_private, operation_numbers
@@ -24,7 +25,6 @@ from hloscope.compile.pool import WorkerDied
 from hloscope.compile.step import CapturedStderr
 from hloscope.compile.target import make_facts
 from hloscope.report.formats import list_formats, render
-from hloscope.report.renderer import Canvas
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = Path(__file__).parent / "programs" / "numbered.py"

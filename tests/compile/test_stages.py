@@ -232,11 +232,11 @@ def test_a_named_sharding_of_another_kind_is_not_guessed(unclear):
 @pytest.mark.tpu_compiler
 def test_a_first_report_is_shown_while_machine_code_is_made(program):
     shown = []
-    door = FrontDoor(begin=lambda result, _stage: shown.append((result.found, result.is_whole)))
+    door = FrontDoor(begin=lambda subject, found, _stage: shown.append((subject, found)))
     request = Request(target=f"{FOLDER / 'two_matmuls.py'}:two_matmuls", door=door, begins=True)
-    found = find_analysis(request).found
-    ((first, is_whole),) = shown
-    assert (first.stage, is_whole, found.stage) == (CompileStage.SCHEDULED, False, CompileStage.COMPILED)
+    found = find_analysis(request)
+    ((subject, first),) = shown
+    assert (subject, first.stage, found.stage) == ("analysis", CompileStage.SCHEDULED, CompileStage.COMPILED)
     assert first.digest == found.digest
     assert [str(each.why) for each in first.collectives] == [str(each.why) for each in found.collectives]
 

@@ -306,7 +306,8 @@ def test_a_cost_for_a_kernel_that_is_not_there_is_reported(says):
 
 
 def test_price_claims_nothing_for_a_kernel_that_is_not_known():
-    from hloscope.report.formats import Canvas, render
+    from hloscope.base.canvas import Canvas
+    from hloscope.report.formats import render
 
     found = with_kernel(kernel())
     shown = render("prices", "text", (found,), Canvas(width=120))

@@ -10,9 +10,10 @@ import pytest
 from test_critical_path import INDEPENDENT, LOOP, NEEDED
 
 import hloscope
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import HloscopeError, NotationError
 from hloscope.model.program_graph import EdgeKind, ProgramGraph
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 FOLDER = Path(__file__).parent.parent.parent / "fixtures" / "captured"
 BODY = "wide.region_0.1_spmd.clone.sunk"

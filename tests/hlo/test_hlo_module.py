@@ -6,6 +6,7 @@ import pytest
 from hlo_texts import BARE, module_of
 
 from hloscope.hlo import Layout, Shape, StackFrame, parse_module
+from hloscope.hlo.grammar import load_language
 
 
 def test_header(module):
@@ -108,6 +109,21 @@ def test_typed_attributes(module):
     assert (gather.source_file, gather.source_line) == (None, None)
     assert gather.backend_config == {}
     assert gather.frontend_attributes == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "value"),
+    [
+        ("number", "-3", -3),
+        ("boolean", "true", True),
+        ("boolean", "false", False),
+        ("quoted", r'"a\"b"', 'a"b'),
+        ("padding", "0_0x1_2", "0_0x1_2"),
+        ("dim_labels", "bf_io->bf", "bf_io->bf"),
+    ],
+)
+def test_values_of_attributes_are_read_by_the_rule_that_a_property_names(rule, text, value):
+    assert load_language().read(rule, text) == value
 
 
 def test_what_is_absent_is_none(module):

@@ -9,7 +9,8 @@ import pytest
 from rule_cases import across_slices, chain_of_all_reduces, compiled, judged_with
 
 import hloscope
-from hloscope.report.formats import Canvas, render
+from hloscope.base.canvas import Canvas
+from hloscope.report.formats import render
 
 GROUPS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 REDUCERS = """

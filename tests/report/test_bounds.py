@@ -11,10 +11,11 @@ import pytest
 from bounded_examples import BRANCH, KERNEL, LOOP, ONCE, analysis_of, ways_of
 
 import hloscope
+from hloscope.base.canvas import Canvas
 from hloscope.measurement.predicted_profile import make_predicted_profile
 from hloscope.model.vocabulary import Bound
 from hloscope.report.diffs import list_figure_rows
-from hloscope.report.formats import Canvas, render, render_files
+from hloscope.report.formats import render, render_files
 from hloscope.report.pictures import svg
 from hloscope.report.pictures.plots import draw_front
 

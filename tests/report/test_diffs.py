@@ -8,6 +8,7 @@ import pytest
 from bounded_examples import BRANCH, ONCE, analysis_of
 
 import hloscope
+from hloscope.base.canvas import Canvas
 from hloscope.judge.changes import Cause, ChangeKind, Judgement
 from hloscope.model import SourceFrame
 from hloscope.report.diffs import (
@@ -18,7 +19,7 @@ from hloscope.report.diffs import (
     list_change_lines,
     list_figure_rows,
 )
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 TWICE = ONCE.replace("1024", "2048")
 WHY = "the dimension of 1024 of `result_of_mul[1024]` is sharded over X, so each device holds a partial sum " * 2

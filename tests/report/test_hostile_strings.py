@@ -14,12 +14,12 @@ import pytest
 
 from hloscope.app.analyzing import analyze_hlo
 from hloscope.app.diffing import Side, compare_sides
+from hloscope.base.canvas import Canvas
 from hloscope.judge.checks import check_analysis
 from hloscope.judge.notation import parse_contract
 from hloscope.judge.selection import make_selection
 from hloscope.report.checks import CheckReport
 from hloscope.report.formats import list_formats, render
-from hloscope.report.renderer import Canvas
 from hloscope.why.explanation import explain_collectives
 
 CONTROL = "\x1b[31mred\x1b]0;title\x07\r\x9b2J"

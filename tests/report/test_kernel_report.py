@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from report_examples import NOTHING
 
+from hloscope.base.canvas import Canvas
 from hloscope.model import SourceFrame, StepTime, make_shapes
 from hloscope.model.analysis import Kernel
 from hloscope.model.vocabulary import Bound
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 SPLASH = Kernel(
     name="splash",

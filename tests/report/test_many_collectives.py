@@ -9,19 +9,20 @@ from dataclasses import replace
 import pytest
 from report_examples import FULL, GATHER
 
+from hloscope.base.canvas import Canvas
 from hloscope.model import ModelPart, Phase, Role, SourceFrame, StepTime
 from hloscope.model.finding import Finding, Severity, by_cause
 from hloscope.model.vocabulary import Bound, Kind
 from hloscope.report.checks import list_once, make_report
 from hloscope.report.collectives import (
-    Listing,
+    choose_grouping,
     find_dearest,
     find_module,
     find_unlike_layers,
     group_by_name,
     group_collectives,
 )
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 LAYERS = 36
 PROJECTIONS = {"attn.q": 20.0, "attn.k": 5.0, "attn.v": 5.0, "attn.o": 20.0, "mlp.gate": 60.0, "mlp.up": 55.0}
@@ -174,7 +175,7 @@ def test_a_program_of_few_is_listed_one_by_one_unless_groups_are_asked_for():
 
 
 def test_where_nothing_names_a_module_collectives_are_listed():
-    assert Listing().choose_grouping(tuple(replace(one, part=None) for one in MANY)) is None
+    assert choose_grouping(tuple(replace(one, part=None) for one in MANY), Canvas()) is None
 
 
 def test_all_lists_each_by_itself():

@@ -7,10 +7,11 @@ import pytest
 from bounded_examples import MULTIPLIES, analysis_of
 from report_examples import FULL
 
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import HloscopeError
 from hloscope.model import StepTime
 from hloscope.model.trial import Spread
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 from hloscope.report.price import Prices, Unpriced
 
 ONE = StepTime(

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from report_examples import FULL, GATHER, LONG, NOTHING
 
 from hloscope.analysis.totals import compute_totals, sort_largest_first
+from hloscope.base.canvas import Canvas
 from hloscope.base.units import format_bytes, format_count
 from hloscope.model import ArrayFact, Mesh, SourceFrame, make_shapes
 from hloscope.model.vocabulary import Bound, Kind, Link
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 AXES = ("X", "data", "model", "D:(2)2", "fsdp_transpose_sequence", "a_rather_long_axis_of_the_mesh")
 DIMENSIONS = st.lists(st.sampled_from([1, 8, 512, 4096, 14336, 1_000_000]), max_size=4).map(tuple)

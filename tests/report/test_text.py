@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from report_examples import DEEP, DOUBTFUL, FULL, GATHER, LONG, NOTHING, TWO_SLICES, parameters, total, totals
 
+from hloscope.base.canvas import Canvas
 from hloscope.model import Mesh, SourceFrame, make_shapes
 from hloscope.model.finding import Finding, Severity
 from hloscope.model.vocabulary import Bound, Kind, Link
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 GOLDENS = Path(__file__).parent / "goldens"
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from report_examples import GATHER, NOTHING
 
+from hloscope.base.canvas import Canvas
 from hloscope.model import StepTime
 from hloscope.model.vocabulary import Bound
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 from hloscope.verification.judging import judge_verification
 from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
 

@@ -135,7 +135,7 @@ def test_a_suggestion_is_written_or_the_file_is_as_before(tmp_path, monkeypatch)
     file.chmod(0o640)
     request = Request(target=f"{file}:step")
     searching = Searching(keep=("*",), fix_mesh=True, candidates=2, orders=False)
-    found = find_suggestions(request, searching).found
+    found = find_suggestions(request, searching)
     (imported, written) = sorted(found.best.edits, key=lambda each: each.line)
     assert (imported.after, written.line) == ("import jax\n", 11)
     document = found.to_dict()["front"][0]["edits"]

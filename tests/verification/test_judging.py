@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 import hloscope
-from hloscope.app.requests import Result
 from hloscope.base.errors import NotationError
 from hloscope.cli import group
 from hloscope.compile.environment import find_attached_platform, find_jax_platform
@@ -163,9 +162,7 @@ def test_exceptions_fail_a_strict_run_alone(naive, monkeypatch):
     part = Untested(argument="x", shards=("X=0",), parts=8)
     found = judge_verification(naive, naive, replace(AGREED, untested=(part,)))
     assert (found.passed, found.fails(), found.fails(strict=True)) == (True, False, True)
-    monkeypatch.setattr(
-        "hloscope.app.verifying.find_verification", lambda *_, **__: Result(found=found, subject="verification")
-    )
+    monkeypatch.setattr("hloscope.app.verifying.find_verification", lambda *_, **__: found)
     command = ("verify", "step.hlo", "--reference", "twin.hlo")
     assert [CliRunner().invoke(group, (*command, *strict)).exit_code for strict in ((), ("--strict",))] == [0, 1]
 

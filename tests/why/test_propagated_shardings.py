@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hloscope.app.analyses import propagate_shardings
+from hloscope.base.canvas import Canvas
 from hloscope.compile.functions import Function
 from hloscope.compile.target import TargetFacts
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 from hloscope.why.explanation import explain_collectives
 from hloscope.why.sentences import render_equations
 from hloscope.why.shardings import ArrayRole

@@ -9,6 +9,7 @@ from typing import Any
 
 from hloscope.analysis.model_parts import find_common_path, find_model_paths, fold_paths, parse_scopes
 from hloscope.analysis.provenance import NO_SOURCES, SourceFiles, find_users_frame, short_source, split_place
+from hloscope.base.canvas import Canvas
 from hloscope.base.documents import to_plain
 from hloscope.base.errors import HloscopeError, Option, say
 from hloscope.base.results import group_by
@@ -52,24 +53,24 @@ _SCRIPTS = (
 """Parts of the script, in their order."""
 
 
-def render_analysis_page(found: Analysis, with_source: bool = True) -> str:
+def render_analysis_page(found: Analysis, canvas: Canvas) -> str:
     """The page of one program.
 
     Args:
         found: Its analysis.
-        with_source: Whether it holds lines of the user's code.
+        canvas: The options of its listing.
     """
-    sides = [make_side(found, with_source=with_source)]
+    sides = [make_side(found, with_source=canvas.source)]
     data = {"sides": sides, "names": [], "rules": find_rules(found.findings), "diff": None}
     return frame_page(found.target, data, _SCRIPTS)
 
 
-def render_difference_page(found: DiffDocument, with_source: bool = True) -> str:
+def render_difference_page(found: DiffDocument, canvas: Canvas) -> str:
     """The page of two programs, before and after side by side.
 
     Args:
         found: The comparison.
-        with_source: Whether it holds lines of the user's code.
+        canvas: The options of its listing.
     """
     known = [(name, side) for name, side in zip(("before", "after"), found.sides, strict=True) if side is not None]
     document = to_plain(found)
@@ -81,7 +82,7 @@ def render_difference_page(found: DiffDocument, with_source: bool = True) -> str
         "changes": to_plain([*list_change_lines(found)]),
     }
     data = {
-        "sides": [make_side(side, with_source=with_source) for _, side in known],
+        "sides": [make_side(side, with_source=canvas.source) for _, side in known],
         "names": [name for name, _ in known],
         "rules": find_rules(finding for _, side in known for finding in side.findings),
         "diff": privacy.hide_data(document),
@@ -115,7 +116,9 @@ def make_side(analysis: Analysis, *, with_source: bool) -> dict[str, Any]:
     document = to_plain(analysis)
     found = {
         "analysis": document,
-        "timeline": None if timeline is None else _leave_out(document, to_plain(timeline)),
+        "timeline": None
+        if timeline is None
+        else {name: one for name, one in to_plain(timeline).items() if name not in document},
         "no_timeline": missing,
         "inaccurate": None if analysis.time is None else describe_unknown_accuracy(analysis.time),
         "first": [
@@ -157,11 +160,6 @@ def _find_timeline(analysis: Analysis) -> tuple[Timeline | None, str | None]:
         return analysis.timeline(), None
     except HloscopeError as error:
         return None, error.on_one_line()
-
-
-def _leave_out(known: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """A document without the fields that another one on the page has too."""
-    return {name: value for name, value in document.items() if name not in known}
 
 
 def _list_explained(analysis: Analysis, sources: SourceFiles) -> Iterator[dict[str, object]]:

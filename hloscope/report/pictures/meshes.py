@@ -39,12 +39,12 @@ def describe_mesh(placed: PlacedMesh) -> Iterator[str]:
     ids = "the devices of a slice" if several else "device ids"
     yield f"{several}{pluralize(chips, 'chip')} on {pluralize(hosts, 'host')}; numbers are {ids}"
     for axis in placed.axes:
-        yield _describe_axis(placed, axis)
+        yield _describe_axis(axis)
     if placed.traffic is not None:
         yield _describe_traffic(placed.traffic)
 
 
-def _describe_axis(placed: PlacedMesh, axis: PlacedAxis) -> str:
+def _describe_axis(axis: PlacedAxis) -> str:
     """`X=8: along x and y in rings whose neighbors are 1 link apart`, in the order of a ring and not of the axis."""
     said = []
     if axis.slices > 1:

@@ -123,11 +123,11 @@ def cut_to(text: str, width: float, size: float = 12) -> str:
     return line if len(line) <= most else f"{line[: ceil(most / 2) - 1]}…{line[len(line) - most // 2 :]}"
 
 
-def wrap_text(text: str, width: float, size: float = 12) -> Iterator[str]:
+def wrap_text(text: str, width: float) -> Iterator[str]:
     """The text in lines of a width, broken at blanks if possible."""
     from textwrap import wrap
 
-    yield from wrap(escape_line(text), max(int(width / (LETTER * size)), 10), break_on_hyphens=False)
+    yield from wrap(escape_line(text), max(int(width / (LETTER * 12)), 10), break_on_hyphens=False)
 
 
 def hatch(x: float, y: float, width: float, height: float, step: float = 6) -> str:

@@ -12,7 +12,8 @@ from result_examples import all_of
 
 import hloscope
 from hloscope.app.analyzing import analyze_hlo
-from hloscope.report.formats import Canvas, render
+from hloscope.base.canvas import Canvas
+from hloscope.report.formats import render
 
 pytestmark = [
     pytest.mark.long,

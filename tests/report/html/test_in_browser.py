@@ -15,10 +15,11 @@ from timeline_examples import with_buffers
 
 import hloscope
 from hloscope.app.analyzing import analyze_hlo
+from hloscope.base.canvas import Canvas
 from hloscope.base.units import format_bytes, format_capacity, format_count, format_flops, format_share, format_time
 from hloscope.model import Memory
 from hloscope.report.diffs import attach_sides
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 pytest.importorskip("playwright", reason="playwright is not installed")

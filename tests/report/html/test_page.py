@@ -18,10 +18,11 @@ from report_examples import AT_MOST, DEEP, DOUBTFUL, FULL, LONG, NOTHING, TWO_SL
 
 import hloscope
 from hloscope.app.analyzing import analyze_hlo
+from hloscope.base.canvas import Canvas
 from hloscope.model.capture import attach_evidence
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import Bound
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 from hloscope.report.html import privacy
 from hloscope.report.html.privacy import Privacy, find_files
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pages import data_of
 from test_hostile_strings import EVIL, UNSEEN
 
+from hloscope.base.canvas import Canvas
 from hloscope.base.units import (
     format_bytes,
     format_capacity,
@@ -28,7 +29,6 @@ from hloscope.report.checks import CheckReport
 from hloscope.report.formats import FORMATS, render
 from hloscope.report.html.privacy import Privacy, find_files
 from hloscope.report.price import Prices
-from hloscope.report.renderer import Canvas
 from hloscope.report.suggestions import format_headline
 
 SUBJECTS = ("check", "comparison", "prices", "suggestions", "verification")

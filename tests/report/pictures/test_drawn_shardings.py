@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from reading import boxes_in
 
+from hloscope.base.canvas import Canvas
 from hloscope.base.errors import HloscopeError
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import render
 from hloscope.report.shardings import ShardingTable
 from hloscope.why.shardings import ArrayRole, ShardedArray
 
