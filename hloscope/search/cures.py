@@ -37,7 +37,7 @@ from hloscope.search.trials import (
     price_resharding,
 )
 from hloscope.why.claims import Claims
-from hloscope.why.decisions import IdleAxes
+from hloscope.why.decisions import IdleAxes, list_worth_trying
 from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import is_written, to_frames
 from hloscope.why.stage import explain_analysis, read_captured
@@ -201,10 +201,10 @@ def _describe_verdict(before: Figures, best: Trial) -> str:
 
 
 def find_lost_decision(subject: SearchSubject, captured: Capture) -> Decision | None:
-    """The costliest lost decision of a compiled program."""
+    """The costliest lost decision of a compiled program, or what it makes whole at a cost."""
     module = parse_module(captured.compiled.text, name=subject.lowered.name)
     found = explain_analysis(price_capture(captured, module, target=subject.lowered.name), module, captured)
-    return next((decision for decision in found.decisions if decision.is_lost), None)
+    return next(iter(list_worth_trying(found)), None)
 
 
 def compute_gain_of(before: Figures | None, trial: Trial) -> float | None:
@@ -579,8 +579,8 @@ class _CureSearch:
                 changed[around] = None
             else:
                 kept.add(around)
-        calls = [call for call in changed if call not in kept]
-        return f"{place}, as called at {' and '.join(calls)}" if kept and calls else place
+        calls = [f"{'one place of ' if call in kept else ''}{call}" for call in changed]
+        return f"{place}, as called at {' and '.join(calls)}" if kept else place
 
     def _turn_types(self, decision: Decision) -> Iterator[_Cure]:
         """With explicit axes, the program's requests with the axis at the other dimension: all of them, then each."""

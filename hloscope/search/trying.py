@@ -35,9 +35,9 @@ def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) 
         left = until - monotonic()
         if left <= 0 or any(trials.helping for trials in tried.values()):
             break
-        if decision.is_lost:
-            trials = try_decision(subject, decision, left, confirms=confirms, keeps_interrupted=True)
-        else:
+        trials = try_decision(subject, decision, left, confirms=confirms, keeps_interrupted=True)
+        left = until - monotonic()
+        if not decision.is_lost and not trials.helping and not trials.stopped and left > 0:
             worst = find_worst_collective(found, decision)
             trials = try_changes(subject, worst, TrialLimits(changes=_CHANGES, seconds=left))
         tried[decision.summary] = trials
@@ -72,7 +72,7 @@ def _advise(trials: Trials) -> str | None:
 
 
 def try_against(collective: Collective, subject: SearchSubject, limits: TrialLimits) -> Trials:
-    """The changes against a collective: the cure of the decision that it follows from, or others if that is none."""
+    """The changes against a collective: the cure of the lost decision behind it, or others."""
     lost = next((each for each in subject.analysis.find_decisions(collective.name) if each.is_lost), None)
     if lost is None or not lost.places:
         return try_changes(subject, collective, limits)
