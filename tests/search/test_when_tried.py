@@ -33,7 +33,7 @@ def subject(slice_name="v5e:2x4", compile_s=0.5, time=1.0):
     ({"slice_name": "cpu:8", "time": None}, 300.0, "cpu:8 has no times to compare"),
 ], ids=str)  # fmt: skip
 def test_what_compiles_quickly_is_tried_unasked(facts, seconds, expected):
-    assert explaining._explain_untried(None, subject(**facts), Trying(seconds=seconds)) == expected
+    assert explaining._explain_untried(subject(**facts), Trying(seconds=seconds)) == expected
 
 
 @pytest.fixture
