@@ -85,9 +85,14 @@ def plan_changes(best: Suggestion) -> list[FileChange]:
         raise HloscopeError("nothing was written", why=f"a part has to be written by hand: {why}")
     changes = []
     for file, edits in groupby(sorted(best.edits, key=lambda edit: edit.file), key=lambda edit: edit.file):
-        with open(file, encoding="utf-8", newline="") as stream:
-            before = stream.read()
-        changes.append(FileChange(path=Path(file), before=before, after=apply_edits(before, [*edits])))
+        path = Path(file).resolve()  # a link stays one
+        try:
+            before = path.read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise HloscopeError(f"nothing was written: {file} cannot be read", why=str(error)) from None
+        end = "\r\n" if "\r\n" in before else "\n"
+        after = apply_edits(before.replace(end, "\n"), [*edits]).replace("\n", end)
+        changes.append(FileChange(path=path, before=before, after=after))
     return changes
 
 

@@ -171,6 +171,18 @@ def test_a_suggestion_is_written_or_the_file_is_as_before(tmp_path, monkeypatch)
         write(is_sure=True)
 
 
+def test_links_and_ends_of_lines_stay(tmp_path):
+    own, link = tmp_path / "own.py", tmp_path / "link.py"
+    own.write_bytes(b"x = 1\r\ny = 2\r\n")
+    link.symlink_to(own)
+    edits = (SourceEdit(file=str(link), line=2, before="y = 2\n", after="y = 3\n"),)
+    (change,) = writing.plan_changes(SimpleNamespace(edits=edits, by_hand=()))
+    assert (change.path, change.after) == (own, "x = 1\r\ny = 3\r\n")
+    own.write_bytes(b"\xff")
+    with pytest.raises(hloscope.HloscopeError, match="cannot be read"):
+        writing.plan_changes(SimpleNamespace(edits=edits, by_hand=()))
+
+
 def test_what_cannot_be_written_is_said():
     own = SimpleNamespace(best=None)
     said = []
