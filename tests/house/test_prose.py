@@ -22,7 +22,6 @@ OFFENDERS = {
     "hloscope.analysis.model_parts": 3,
     "hloscope.analysis.provenance": 2,
     "hloscope.app.accepting": 1,
-    "hloscope.app.explaining": 1,
     "hloscope.app.jobs": 2,
     "hloscope.app.requests": 1,
     "hloscope.base.errors": 1,

@@ -52,4 +52,4 @@ def test_the_best_of_what_does_not_help_has_the_bound_of_both(step_us, bounds, w
     before = replace(BEFORE, step_bound=bounds[0])
     slower = replace(after, step_us=2 * step_us)
     trials = [Trial(change=("w",), after=each) for each in (slower, after, None)]
-    assert words in _describe_best(before, trials)
+    assert words in _describe_best(before, trials)[0]
