@@ -91,9 +91,9 @@ def find_repeated_work(analysis: Analysis, program: Capture) -> RepeatedWork | N
     if shardy is None or (program.used_devices > 1 and not shardy.mesh):  # the older partitioner has no named axes
         return None
     kernels = [(kernel, _find_cost(kernel, program.kernel_costs)) for kernel in analysis.kernels]
-    traced = group_by(_list_traced(shardy, kernels), lambda work: _find_place(work.source))
+    traced = group_by([*_list_traced(shardy, kernels)], lambda work: _find_place(work.source))
     devices = max(program.used_devices, prod(shardy.mesh.values()))  # text may be the program of one of several slices
-    compiled = group_by(_list_compiled(analysis, kernels, devices), lambda work: _find_place(work.source))
+    compiled = group_by([*_list_compiled(analysis, kernels, devices)], lambda work: _find_place(work.source))
     lines = [
         _Line(traced=traced.get(place, ()), compiled=compiled.get(place, ()))
         for place in dict.fromkeys((*traced, *compiled))

@@ -31,7 +31,6 @@ from hloscope.model.trial import Trials
 from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import override_chip, parse_slice
 from hloscope.version import __version__
-from hloscope.why.decisions import list_worth_trying
 from hloscope.why.sentences import explain_from_text
 
 if TYPE_CHECKING:
@@ -76,6 +75,7 @@ def analyze_function(
         HloscopeError: The input is invalid, or JAX or the compiler rejects the program.
     """
     from hloscope.compile.functions import captured_function
+    from hloscope.why.decisions import list_worth_trying
 
     program, pending = captured_function(function)
     function.stage("reading the compiled program")

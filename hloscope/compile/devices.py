@@ -230,12 +230,10 @@ def run_on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Ta
             count = error.needed
 
 
-@contextmanager
-def provide_devices(count: int, where: str) -> Iterator[None]:
+def provide_devices(count: int, where: str) -> AbstractContextManager[None]:
     """Lets this thread run programs on JAX's own devices, or on simulated ones if these are too few."""
     enough = where in ("tpu", "gpu") or (backends_are_initialised() and len(jax.devices()) >= count)
-    with nullcontext() if enough else simulate_devices(count):
-        yield
+    return nullcontext() if enough else simulate_devices(count)
 
 
 def check_not_tracing() -> None:
@@ -375,8 +373,7 @@ def _order_devices(devices: Sequence[Any], sizes: tuple[int, ...]) -> np.ndarray
 _OWN_SETTINGS = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
 
 
-@contextmanager
-def _ignore_device_settings() -> Iterator[None]:
+def _ignore_device_settings() -> AbstractContextManager[None]:
     """Ignores a module's `jax.config.update("jax_num_cpu_devices", 8)`, which would fail once JAX has its devices."""
     original = jax.config.update
 
@@ -384,8 +381,7 @@ def _ignore_device_settings() -> Iterator[None]:
         if name not in _OWN_SETTINGS:
             original(name, value)
 
-    with replace_in_this_thread(jax.config, "update", update):
-        yield
+    return replace_in_this_thread(jax.config, "update", update)
 
 
 def read_compile_settings() -> dict[str, str]:

@@ -61,7 +61,6 @@ class Estimate:
         moved_bytes: Bytes that it sends.
         memory_bytes: Bytes of the arrays that its operations read and write, as if none were fused.
         flops: The FLOPs of its matmuls and convolutions.
-        loops_unknown: The number of loops whose trip count is unknown, and which count once.
         matmuls: Executions, FLOPs and bytes of the matmuls; equal ones are combined.
         transfers: The number of transfers.
         whole_flops: `flops` if one device did everything.
@@ -70,7 +69,6 @@ class Estimate:
     moved_bytes: float
     memory_bytes: float
     flops: float
-    loops_unknown: int = 0
     matmuls: tuple[tuple[float, float, float], ...] = ()
     transfers: float = 0.0
     whole_flops: float = 0.0
@@ -132,7 +130,6 @@ class _CostWalk:
             moved_bytes=moved,
             memory_bytes=memory,
             flops=flops,
-            loops_unknown=len(self._runs.unread_loops),
             matmuls=tuple((times, *each) for each, times in matmuls.items()),
             transfers=transfers,
             whole_flops=whole,
@@ -209,7 +206,6 @@ class ShardyRuns:
     def __init__(self, module: ShardyModule) -> None:
         self._module = module
         self._inside: dict[int, Runs] = {}
-        self.unread_loops: set[int] = set()
 
     def of(self, op: ShardyOp) -> Runs:
         """The runs of an operation."""
@@ -243,7 +239,6 @@ class ShardyRuns:
             return around
         trips = self._find_trips(holder)
         if trips is None:
-            self.unread_loops.add(holder.index)
             return replace(around, is_open=True)
         return replace(around, times=around.times * trips, times_everywhere=around.times_everywhere * trips)
 

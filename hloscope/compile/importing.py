@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -16,7 +15,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -420,12 +419,10 @@ def was_imported_here(file: str) -> bool:
     return _reads[file] > 1
 
 
-@contextmanager
-def enter_modules_of(function: Callable[..., Any]) -> Iterator[None]:
+def enter_modules_of(function: Callable[..., Any]) -> AbstractContextManager[None]:
     """Lets a function that was imported by its name import modules while it is called."""
     known = next((world for world in _isolated.values() if world.functions.get(id(function)) is function), None)
-    with contextlib.nullcontext() if known is None else known.entered():
-        yield
+    return nullcontext() if known is None else known.entered()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -464,7 +461,7 @@ def _find_source_file(module: ModuleType | None) -> str | None:
     if isinstance(file, str):
         return file if file.endswith(".py") else None
     if file is None:
-        with contextlib.suppress(Exception):  # some modules make their attributes up
+        with suppress(Exception):  # some modules make their attributes up
             return str(next(iter(getattr(module, "__path__", ())), "")) or None
     return None
 

@@ -54,7 +54,6 @@ class LoweredFacts:
         out_shardings: One per output; not a `jax.sharding.Sharding` if the choice was left open.
         device_count: Devices that the program runs on.
         devices: The devices it was traced on, in partition order.
-        context_mesh: The mesh that was current, possibly empty.
     """
 
     argument_names: tuple[str, ...]
@@ -67,7 +66,6 @@ class LoweredFacts:
     out_shardings: tuple[Any, ...]
     device_count: int
     devices: tuple[Any, ...]
-    context_mesh: Any
 
 
 def read_lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
@@ -90,7 +88,6 @@ def read_lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
         out_shardings=tuple(details["out_shardings"]),
         device_count=int(details["num_devices"]),
         devices=tuple(lowering._device_list or ()),
-        context_mesh=details["context_mesh"],
     )
 
 
@@ -253,18 +250,15 @@ def replace_in_this_thread(
             delattr(holder, name)
 
 
-@contextmanager
-def replace_lowering_backend(client: Any) -> Iterator[None]:
+def replace_lowering_backend(client: Any) -> AbstractContextManager[None]:
     """Makes `client` the backend that code sees during lowering, although the program is traced on CPU devices.
 
     Host callbacks and Pallas kernels ask.
     """
-    with replace_in_this_thread(mlir.ModuleContext, "get_backend", lambda *_args, **_kwargs: client):
-        yield
+    return replace_in_this_thread(mlir.ModuleContext, "get_backend", lambda *_args, **_kwargs: client)
 
 
-@contextmanager
-def rename_arguments(rewritten: Callable[[Any], Any | None], *, in_all: bool = False) -> Iterator[None]:
+def rename_arguments(rewritten: Callable[[Any], Any | None], *, in_all: bool = False) -> AbstractContextManager[None]:
     """Makes JAX name the arguments of traced programs like those of another tree with the same leaves.
 
     Args:
@@ -283,8 +277,7 @@ def rename_arguments(rewritten: Callable[[Any], Any | None], *, in_all: bool = F
             return usual
         return found if len(found) == len(usual) else usual
 
-    with replace_in_this_thread(api_util, "_non_static_arg_names", names, in_all=in_all):
-        yield
+    return replace_in_this_thread(api_util, "_non_static_arg_names", names, in_all=in_all)
 
 
 def convert_op_sharding(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.PartitionSpec | None:
@@ -354,10 +347,9 @@ class ExecutableFacts:
     cost: Callable[[], dict[str, float]]
 
 
-@contextmanager
 def replace_lowered_programs(
     stand_in: Callable[[Callable[..., Any], Sequence[Any], dict[str, Any]], Any],
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Replaces every program that is lowered for the attached devices by the result of `stand_in`, in every thread.
 
     Args:
@@ -371,8 +363,7 @@ def replace_lowered_programs(
             return original(args, **params)
         return stand_in(original, args, params)
 
-    with replace_in_this_thread(pjit, "_resolve_and_lower", resolved, in_all=True):
-        yield
+    return replace_in_this_thread(pjit, "_resolve_and_lower", resolved, in_all=True)
 
 
 @contextmanager

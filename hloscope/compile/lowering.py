@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from types import FunctionType
@@ -176,8 +176,7 @@ def replace_sizes(facts: TargetFacts, sizes: Sequence[SizeChange]) -> TargetFact
 # graph that comes with the list gives their paths: `model.blocks[0].up.kernel`.
 
 
-@contextmanager
-def name_arguments_by_nnx_path(*, in_all: bool = False) -> Iterator[None]:
+def name_arguments_by_nnx_path(*, in_all: bool = False) -> AbstractContextManager[None]:
     """Makes JAX name traced arguments that are arrays of NNX modules by their paths.
 
     If Flax splits a module in a way that is unknown here, the names are JAX's.
@@ -185,8 +184,7 @@ def name_arguments_by_nnx_path(*, in_all: bool = False) -> Iterator[None]:
     Args:
         in_all: In every thread, not only in the calling one.
     """
-    with rename_arguments(_replace_lists_by_modules, in_all=in_all):
-        yield
+    return rename_arguments(_replace_lists_by_modules, in_all=in_all)
 
 
 def _replace_lists_by_modules(tree: Any) -> Any | None:
@@ -221,7 +219,9 @@ def _rename_nodes(nnx: Any, nodes: Sequence[Any]) -> list[Any]:
 
 def _find_paths(nnx: Any, split: Sequence[Any]) -> dict[_LeafMarker, str]:
     """The path of each stand-in in its module: the first one of several."""
-    modules = nnx.from_tree(tuple(split), merge_fn=_merge_node)
+    modules = nnx.from_tree(
+        tuple(split), merge_fn=lambda context, _, __, node: context.unflatten(node.graphdef, *node.states)
+    )
     found: dict[_LeafMarker, str] = {}
     for module in modules:
         for path, value in nnx.iter_graph(module):
@@ -229,10 +229,6 @@ def _find_paths(nnx: Any, split: Sequence[Any]) -> dict[_LeafMarker, str]:
             if isinstance(held, _LeafMarker):
                 found.setdefault(held, "".join(map(_format_step, path)))
     return found
-
-
-def _merge_node(context: Any, _path: object, _prefix: object, node: Any) -> Any:
-    return context.unflatten(node.graphdef, *node.states)
 
 
 def _format_step(key: object) -> str:
@@ -706,16 +702,14 @@ def _copy_function(function: Function) -> Function:
     return update_wrapper(made, function)
 
 
-@contextmanager
-def _watch_default_backend(plan: MeshPlan) -> Iterator[None]:
+def _watch_default_backend(plan: MeshPlan) -> AbstractContextManager[None]:
     """Adds a note for each place in the user's code that calls `jax.default_backend()` within the block.
 
     If the devices pose as those of a slice, there is nothing to note. Calls through a name that was imported before
     (`from jax import default_backend`) are not seen.
     """
     if plan.is_real or find_posed_slice() is not None:
-        yield
-        return
+        return nullcontext()
     original = jax.default_backend
 
     def watching() -> str:
@@ -730,5 +724,4 @@ def _watch_default_backend(plan: MeshPlan) -> Iterator[None]:
             plan.notes.append(note)
         return backend
 
-    with replace_in_this_thread(jax, "default_backend", watching):
-        yield
+    return replace_in_this_thread(jax, "default_backend", watching)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -90,8 +90,7 @@ def _fits(slices: Sequence[int], slice_of: np.ndarray[Any, Any]) -> bool:
     return bool((assign_slices(slice_of.shape, slices) == slice_of).all())
 
 
-@contextmanager
-def simulate_hybrid_meshes() -> Iterator[None]:
+def simulate_hybrid_meshes() -> AbstractContextManager[None]:
     """Makes `mesh_utils.create_hybrid_device_mesh` work on simulated CPU devices, which have no slices.
 
     The devices count as those of one slice after the other, as on a pod.
@@ -114,8 +113,7 @@ def simulate_hybrid_meshes() -> Iterator[None]:
         apart = np.array(chosen, dtype=object).reshape(*dcn_mesh_shape, *mesh_shape)
         return np.moveaxis(apart, range(dimensions), range(0, 2 * dimensions, 2)).reshape(sizes)
 
-    with replace_in_this_thread(mesh_utils, "create_hybrid_device_mesh", create):
-        yield
+    return replace_in_this_thread(mesh_utils, "create_hybrid_device_mesh", create)
 
 
 def format_axis_sizes(sizes: Mapping[str, int]) -> str:

@@ -443,7 +443,7 @@ class WorkerPool(Executor):
 
         Past the limit the process is ended, and the future raises a TimeoutError with the limit.
         """
-        return self._start(_Task(limit_s), environment, (fn, args, kwargs))
+        return self.submit_reporting(environment, limit_s, None, fn, *args, **kwargs)
 
     def submit_reporting(
         self,
@@ -456,11 +456,9 @@ class WorkerPool(Executor):
         **kwargs: Any,
     ) -> Future[T]:
         """`submit_in`, for a function that may `report` an early result, which is passed on; None to ask for none."""
-        return self._start(_Task(limit_s, report), environment, (fn, args, kwargs))
-
-    def _start(self, task: _Task, environment: Mapping[str, str], call: tuple[Any, ...]) -> Future[Any]:
-        request = pickle.dumps((*call, task.report is not None), pickle.HIGHEST_PROTOCOL)
-        future: Future[Any] = self._submit(self._run, task, environment, request)
+        task = _Task(limit_s, report)
+        request = pickle.dumps((fn, args, kwargs, report is not None), pickle.HIGHEST_PROTOCOL)
+        future: Future[T] = self._submit(self._run, task, environment, request)
         self._tasks[future] = task
         return future
 

@@ -393,15 +393,11 @@ def _read_mappings(mappings: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
     )
 
 
-def _read_origins(attribute: Any) -> dict[str, str]:
-    """The origin of each axis: `{"X": "input: 0"}`."""
-    return {entry.name: ir.StringAttr(entry.attr).value for entry in ir.DictAttr(attribute)}
-
-
 def _read_value_origins(attribute: Any, count: int) -> list[dict[str, str]]:
-    """The origins of each value; empty ones if the attribute does not fit."""
+    """The origin of each axis of each value, `{"X": "input: 0"}`; empty ones if the attribute does not fit."""
     each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-    return [_read_origins(origins) for origins in each] if len(each) == count else [{} for _ in range(count)]
+    fitting = each if len(each) == count else [ir.DictAttr.get({})] * count
+    return [{entry.name: ir.StringAttr(entry.attr).value for entry in ir.DictAttr(one)} for one in fitting]
 
 
 def _read_groups(attributes: Any) -> tuple[tuple[int, ...], ...] | None:

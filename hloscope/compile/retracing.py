@@ -337,13 +337,12 @@ class _CallInserter(ast.NodeTransformer):
         node.body.insert(at, ast.copy_location(ast.Assign(targets=[target], value=value), place))
 
     @staticmethod
-    def _wrap(value: Any, number: int) -> ast.expr:
-        def call(function: ast.expr, *args: ast.expr) -> ast.expr:
-            return ast.copy_location(ast.Call(func=function, args=list(args), keywords=[]), value)
-
-        index = ast.copy_location(ast.Constant(number), value)
-        table = ast.copy_location(ast.Name(_WRAPPERS, ast.Load()), value)
-        return call(call(ast.copy_location(ast.Subscript(table, index, ast.Load()), value), value))
+    def _wrap(value: Any, number: int) -> Any:
+        made: Any = ast.parse(f"{_WRAPPERS}[{number}]()()", mode="eval").body
+        for node in ast.walk(made):
+            ast.copy_location(node, value)
+        made.func.args.append(value)
+        return made
 
 
 def _find_entry(node: ast.FunctionDef) -> int:

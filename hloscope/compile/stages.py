@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -79,16 +79,12 @@ def make_dump_folder(
 
     Args:
         options: The user's options.
-        within: The folder to make it in, with which its owner deletes it; None for a temporary one.
+        within: The folder to make it in, with which its owner deletes it if this process cannot; None for any.
     """
     if "xla_dump_to" in options:
         yield dict(options), None
         return
-    if within is not None:
-        folder = tempfile.mkdtemp(dir=within)
-        yield {**options, **_OPTIONS, "xla_dump_to": folder}, Path(folder)
-        return
-    with tempfile.TemporaryDirectory(prefix="hloscope-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="hloscope-", dir=within, ignore_cleanup_errors=True) as folder:
         yield {**options, **_OPTIONS, "xla_dump_to": folder}, Path(folder)
 
 
@@ -147,23 +143,15 @@ class StageCheck:
 
     date: date
     pairs: int
-    exceptions: tuple[str, ...]
-    added: tuple[str, ...]
+    exceptions: Sequence[str]
+    added: Sequence[str]
 
 
 @cache
 def read_stage_checks() -> Mapping[str, StageCheck]:
     """The comparisons by version of libtpu."""
     text = Path(__file__).with_name("stages.toml").read_text(encoding="utf-8")
-    return {
-        version: StageCheck(
-            date=found["date"],
-            pairs=found["pairs"],
-            exceptions=tuple(found["exceptions"]),
-            added=tuple(found["added"]),
-        )
-        for version, found in tomllib.loads(text)["libtpu"].items()
-    }
+    return {version: StageCheck(**found) for version, found in tomllib.loads(text)["libtpu"].items()}
 
 
 def find_stage_check(libtpu_version: str | None) -> StageCheck | None:

@@ -507,7 +507,6 @@ class TargetFacts:
         shown="--platform tpu|cpu",
         help="The platform that the program sees.",
         default="tpu",
-        fits=is_text,
         example='"cpu"',
     )
     processes: int | None = option(

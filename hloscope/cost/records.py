@@ -416,11 +416,6 @@ class InFlight:
         self.begin_us += by_us
         self.finish_us += by_us
 
-    def not_before(self, time_us: float) -> InFlight:
-        """A copy that begins no earlier than a time."""
-        self.delayed(max(time_us - self.begin_us, 0.0))
-        return self
-
     def stretch(self, done: HloInstruction | None, done_us: float) -> Stretch:
         """The stretch during which it is in progress, for the instruction that waits for it."""
         return Stretch(

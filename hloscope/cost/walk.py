@@ -318,7 +318,8 @@ class ComputationWalk:
                 key = (callee, inner.name)
                 if key in self._priced.times:
                     self._read_by_transfer(inner)
-                    found = self._started(key, is_started=False).not_before(at_us)
+                    found = self._started(key, is_started=False)
+                    found.delayed(max(at_us - found.begin_us, 0.0))
                     started.append(found)
                     at_us = found.finish_us
                 else:

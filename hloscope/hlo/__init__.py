@@ -1,4 +1,4 @@
-"""HLO text and the module it describes. The only door to Lark for HLO; imports neither JAX nor networkx.
+"""HLO text and the module it describes. Imports neither JAX nor networkx.
 
 The grammar in `hlo.lark` is the one definition of the language, and a parse of every line would take thirty times as
 long as XLA does. The fast path parses what lines have in common once. Take the line

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hloscope.hlo.lalr import RESERVED, count_needed_operands
+from hloscope.hlo.lalr import NEEDED_OPERANDS, RESERVED
 from hloscope.hlo.records import (
     LEAF_OPCODES,
     MAX_DEPTH,
@@ -94,7 +94,6 @@ class Columns:
         entry: Index of the entry computation; -1 if the text is cut off before it.
         entry_is_implied: Whether the entry is only the last computation, with no `ENTRY` before it.
         truncated: Whether the text is cut off; only its complete computations are included.
-        is_single: Whether the text is a single instruction.
         lines_before: Number of lines before this text in its file.
     """
 
@@ -117,7 +116,6 @@ class Columns:
         self.entry = -1
         self.entry_is_implied = False
         self.truncated = False
-        self.is_single = False
         self.lines_before = lines_before
 
     def users(self, index: int) -> list[int]:
@@ -338,7 +336,6 @@ class Builder:
         """Creates a module of one instruction, with a parameter for each of its operands, as XLA does."""
         name = str(instruction.name).lstrip("%") if instruction.name else instruction.operation.opcode
         self.columns.name = name
-        self.columns.is_single = True
         self._implies_parameters = True
         self._add(name, 0, (instruction,), is_entry=True)
 
@@ -458,7 +455,7 @@ class Builder:
 
     def _operands(self, scope: Scope, operation: ParsedOp) -> list[int]:
         """The indexes of the operands. Nameless ones are dropped, as by XLA, if enough operands are left."""
-        lone, needed = self._implies_parameters, count_needed_operands(operation.opcode)
+        lone, needed = self._implies_parameters, NEEDED_OPERANDS.get(operation.opcode, 0)
         named = [item for item in operation.operands if item.name or item.nested or (lone and item.shape)]
         if len(named) < min(needed, len(operation.operands)):
             what = f"an operand has no name: {operation.opcode} needs {needed} named operands, but has {len(named)}"

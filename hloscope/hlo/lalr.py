@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hloscope.base.environment import read_grammar
 from hloscope.hlo.records import Token
 
 # ---- XLA's words: opcodes, words that cannot be an instruction's name, and keys of attributes
@@ -50,11 +49,12 @@ _TWO_OPERANDS = """
     shift-right-arithmetic shift-right-logical stochastic-convert subtract triangular-solve xor
     """
 _THREE_OPERANDS = "batch-norm-training clamp dynamic-update-slice scatter select select-and-scatter"
-_NEEDED = {
+NEEDED_OPERANDS = {
     opcode: count
     for count, text in enumerate((_ONE_OPERAND, _TWO_OPERANDS, _THREE_OPERANDS), start=1)
     for opcode in text.split()
 }
+"""The minimum number of operands of each opcode for which it is known."""
 
 _ASYNC_ENDINGS = ("-start", "-update", "-done")
 
@@ -65,11 +65,6 @@ def is_known_opcode(opcode: str) -> bool:
     if opcode in OPCODES:
         return True
     return any(opcode.endswith(ending) and opcode.removesuffix(ending) in OPCODES for ending in _ASYNC_ENDINGS)
-
-
-def count_needed_operands(opcode: str) -> int:
-    """The minimum number of operands of an opcode, if known."""
-    return _NEEDED.get(opcode, 0)
 
 
 RESERVED = frozenset(
@@ -128,15 +123,11 @@ Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
 # ---- the parse tables that Lark makes from the grammar, as plain data
 #
 # Lark takes a tenth of a second to make them, longer than reading a module of a megabyte. So they are kept next to
-# this file. After a change of `hlo.lark`, write them again with `write_tables`; a test fails until that is done.
+# this file. After a change of `hlo.lark`, `python tests/hlo/make_tables.py` writes them again; a test fails until then.
 
 UPPER_STARTS = ("text", "header", "table_row", "computation_head", "computation_end", "instruction", "continuation")
-_LOWER_STARTS = (
-    *("shape", "array", "layout", "replica_groups", "sharding", "metadata", "frontend_attributes"),
-    *dict.fromkeys(RULE_OF_VALUE.values()),
-)
 END_TERMINAL = "$END"
-_KEPT = Path(__file__).with_name("tables.json")
+TABLES = Path(__file__).with_name("tables.json")
 
 
 class GrammarRule(NamedTuple):
@@ -175,80 +166,15 @@ class ParseTables(NamedTuple):
     ignored: list[str]
 
 
-def make_tables(grammar: str, *, debug: bool = False) -> ParseTables:
-    """The tables made by Lark; with `debug` it logs the conflicts that it resolves itself."""
-    from lark import Lark
-    from lark.lexer import Lexer
-    from lark.parsers.lalr_analysis import Shift
-
-    class NoLexer(Lexer):
-        """A placeholder, because Lark is only used for its tables."""
-
-        def __init__(self, _conf: Any) -> None: ...
-
-        def lex(self, _state: Any, _parser: Any) -> Any: ...
-
-    starts = [*UPPER_STARTS, *_LOWER_STARTS]
-    lark = Lark(grammar, parser="lalr", lexer=NoLexer, start=starts, maybe_placeholders=False, debug=debug)
-    table = lark.parser.parser._parse_table
-    rules = sorted(lark.rules, key=lambda rule: (rule.origin.name, rule.order, [item.name for item in rule.expansion]))
-    index = {rule: number for number, rule in enumerate(rules)}
-    numbers = _number_states(table.states, [table.start_states[start] for start in starts], Shift)
-    actions = [
-        {
-            name: numbers[target] if action is Shift else ~index[target]
-            for name, (action, target) in sorted(table.states[state].items())
-        }
-        for state in numbers
-    ]
-    terminals = [terminal for terminal in lark.terminals if terminal.name not in lark.ignore_tokens]
-    terminals.sort(key=lambda terminal: (-terminal.priority, -len(terminal.pattern.value), terminal.name))
-    patterns = {terminal.name: terminal.pattern.to_regexp() for terminal in lark.terminals}
-    return ParseTables(
-        actions=actions,
-        rules=list(map(_convert_rule, rules)),
-        starts={start: numbers[table.start_states[start]] for start in starts},
-        ends={start: numbers[table.end_states[start]] for start in starts},
-        terminals=[(terminal.name, patterns[terminal.name]) for terminal in terminals],
-        ignored=[patterns[name] for name in sorted(lark.ignore_tokens)],
-    )
-
-
-def _number_states(states: Any, starts: list[Any], shift: Any) -> dict[Any, int]:
-    """A number for each state, in the order in which they are reached; Lark's own order changes between runs."""
-    numbers = {state: number for number, state in enumerate(starts)}
-    for state in (reached := list(starts)):
-        for _, (action, target) in sorted(states[state].items(), key=lambda item: str(item[0])):
-            if action is shift and target not in numbers:
-                numbers[target] = len(numbers)
-                reached.append(target)
-    return numbers
-
-
-def _convert_rule(rule: Any) -> GrammarRule:
-    kept = tuple(
-        (place, not symbol.is_term and symbol.name.startswith("_"))
-        for place, symbol in enumerate(rule.expansion)
-        if not (symbol.is_term and symbol.filter_out)
-    )
-    return GrammarRule(rule.origin.name, rule.alias or rule.origin.name, len(rule.expansion), kept)
-
-
 def load_tables() -> ParseTables:
-    """The tables of the grammar, which `write_tables` has written."""
-    data = json.loads(_KEPT.read_text(encoding="utf-8"))
+    """The tables of the grammar, which `tests/hlo/make_tables.py` has written."""
+    data = json.loads(TABLES.read_text(encoding="utf-8"))
     data["rules"] = [
         GrammarRule(origin, callback, size, tuple((place, expanded) for place, expanded in kept))
         for origin, callback, size, kept in data["rules"]
     ]
     data["terminals"] = [(name, pattern) for name, pattern in data["terminals"]]
     return ParseTables(**data)
-
-
-def write_tables() -> None:
-    """Writes the tables of the current grammar."""
-    tables = make_tables(read_grammar("hlo"))
-    _KEPT.write_text(json.dumps(tables._asdict(), separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 _NOTHING = -1 << 30

@@ -78,12 +78,6 @@ def select_module_text(text: str, wanted: str, *, name: str | None = None) -> st
     raise error_at(columns, chosen[1].begins, what, _render_choices(chosen, name, by_number=True))
 
 
-def several_modules_error(columns: Columns, parts: list[ModuleSection]) -> HloParseError:
-    """The error for a text of several modules if one is needed."""
-    what = f"the text contains {len(parts)} modules, but one is needed"
-    return error_at(columns, parts[1].begins, what, _render_choices(parts, columns.file_name))
-
-
 _MOST_NAMED = 8
 
 
@@ -116,7 +110,8 @@ def parse_module(text: str, *, name: str | None = None) -> HloModule:
     except HloParseError:
         parts = split_modules(text)
         if len(parts) > 1:
-            raise several_modules_error(Columns(text, name), parts) from None
+            what = f"the text contains {len(parts)} modules, but one is needed"
+            raise error_at(Columns(text, name), parts[1].begins, what, _render_choices(parts, name)) from None
         raise
 
 

@@ -207,10 +207,6 @@ def _infer_part(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     return _array(_PARTS.get(element_type, element_type), _sizes(shapes[0]))
 
 
-def _infer_is_finite(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
-    return _array("pred", _sizes(shapes[0]))
-
-
 def _infer_transpose(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     sizes, order = _sizes(shapes[0]), _integers(attributes, "dimensions")
     if sorted(order) != list(range(len(sizes))):
@@ -263,10 +259,6 @@ def _infer_gather(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
     batch = iter(_without(indices, [vector]) if vector < len(indices) else indices)
     rank = len(offsets) + len(indices) - (vector < len(indices))
     return _array(shapes[0].element_type, [next(slices if axis in offsets else batch) for axis in range(rank)])
-
-
-def _infer_scatter(attributes: _Attributes, shapes: Sequence[Shape]) -> Shape:
-    return _make_one_or_tuple(shapes[: len(shapes) // 2])
 
 
 # ---- sums
@@ -412,7 +404,7 @@ _RULES: dict[str, _Rule] = {
     "get-dimension-size": _make_scalar_rule("s32"),
     "get-tuple-element": _infer_element,
     "imag": _infer_part,
-    "is-finite": _infer_is_finite,
+    "is-finite": lambda _, shapes: _array("pred", _sizes(shapes[0])),
     "map": _infer_map,
     "pad": _infer_pad,
     "partition-id": _make_scalar_rule("u32"),
@@ -422,7 +414,7 @@ _RULES: dict[str, _Rule] = {
     "reduce-window": _infer_reduce_window,
     "replica-id": _make_scalar_rule("u32"),
     "scan": _infer_scan,
-    "scatter": _infer_scatter,
+    "scatter": lambda _, shapes: _make_one_or_tuple(shapes[: len(shapes) // 2]),
     "select": _infer_elementwise,
     "select-and-scatter": _make_like_rule(0),
     "set-dimension-size": _infer_dimension_set,

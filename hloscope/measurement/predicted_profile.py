@@ -107,7 +107,6 @@ def _fits(place: _PartitionPlaces, program: Capture) -> bool:
 
 _MICROSECOND_PS = 1_000_000
 _SECOND_US = 1e6
-_BETWEEN_RUNS_US = 10.0
 _PERCENT = 100.0
 _SHOWN_ATTRIBUTES = (
     *("kind", "calls", "to_apply", "condition", "body", "branch_computations", "dimensions", "dim_labels"),
@@ -125,8 +124,6 @@ def make_predicted_profile(
     module: HloModule,
     *,
     proto: bytes = b"",
-    devices: int = 1,
-    runs: int = 1,
     most_events: int = MOST_EVENTS,
 ) -> Profile:
     """Returns the profile of a predicted step.
@@ -136,8 +133,6 @@ def make_predicted_profile(
         program: The compiled program, for a slice of TPUs.
         module: Its parsed text.
         proto: Its serialized `HloProto`; empty without one.
-        devices: Number of devices in the profile, all alike.
-        runs: Number of steps on each device.
         most_events: Maximum number of events; loops of a longer step are shown with fewer iterations.
 
     Raises:
@@ -149,11 +144,9 @@ def make_predicted_profile(
     name = f"{module.name}({int.from_bytes(digest[:7], 'big')})"
     unrolled = UnrolledTimeline(timeline, most_events)
     step = _collect_events(unrolled, _Operations(timeline, module, program.compiled.text))
-    begins = [number * (timeline.step_us + _BETWEEN_RUNS_US) for number in range(runs)]
     for count in count_hbm_in_use(unrolled):  # viewers draw the stats of these events as counters
         value = ProfiledOperation(count.name, stats=((count.unit, int(count.value)),))
         step.counters.append((value, count.at_us, count.at_us))
-    every = tuple(_make_run(name, timeline.step_us, step, begin_us) for begin_us in begins)
     notes = () if unrolled.left_out is None else (unrolled.left_out,)
     said: Stats = (
         (PREDICTED_BY, f"hloscope {__version__}: nothing here was measured"),
@@ -162,19 +155,16 @@ def make_predicted_profile(
         ("step_bound", str(timeline.bound)),
         *(("left_out", note) for note in notes),
     )
-    found = (
-        ProfiledDevice(
-            name=f"/device:TPU:{number}",
-            kind=chip.device_kind.replace("lite", "Lite"),
-            chip_id=number,
-            runs=every,
-            stats=said + _list_peaks(chip),
-        )
-        for number in range(devices)
+    device = ProfiledDevice(
+        name="/device:TPU:0",
+        kind=chip.device_kind.replace("lite", "Lite"),
+        chip_id=0,
+        runs=(_make_run(name, timeline.step_us, step),),
+        stats=said + _list_peaks(chip),
     )
     return Profile(
         name=PREDICTED,
-        devices=tuple(found),
+        devices=(device,),
         protos={name: proto} if proto else {},
         notes=notes,
         stats=said + tuple(_compute_utilization(timeline, chip)),
@@ -394,32 +384,31 @@ def _collect_events(unrolled: UnrolledTimeline, operations: _Operations) -> _Ste
     return step
 
 
-def _make_run(program: str, step_us: float, step: _StepEvents, begin_us: float) -> DeviceRun:
-    begin_ps, end_ps = _to_picoseconds(begin_us), _to_picoseconds(begin_us + step_us)
+def _make_run(program: str, step_us: float, step: _StepEvents) -> DeviceRun:
     return DeviceRun(
         program=program,
-        begin_ps=begin_ps,
-        duration_ps=end_ps - begin_ps,
-        operations=tuple(_place_in_sequence(step.operations, begin_us)),
-        transfers=tuple(_place_side_by_side(step.transfers, begin_us)),
-        loops=tuple(_place_side_by_side(step.loops, begin_us)),
-        counters=tuple(_place_side_by_side(step.counters, begin_us)),
+        begin_ps=0,
+        duration_ps=_to_picoseconds(step_us),
+        operations=tuple(_place_in_sequence(step.operations)),
+        transfers=tuple(_place_side_by_side(step.transfers)),
+        loops=tuple(_place_side_by_side(step.loops)),
+        counters=tuple(_place_side_by_side(step.counters)),
     )
 
 
-def _place_in_sequence(timed: Iterable[_Timed], at_us: float) -> Iterator[ProfileEvent]:
+def _place_in_sequence(timed: Iterable[_Timed]) -> Iterator[ProfileEvent]:
     """Events at whole picoseconds: each begins where the last one ends, and a zero duration becomes one."""
     now_ps = 0
     for operation, begin_us, end_us in timed:
-        begin_ps = max(_to_picoseconds(at_us + begin_us), now_ps)
-        now_ps = max(_to_picoseconds(at_us + end_us), begin_ps + 1)
+        begin_ps = max(_to_picoseconds(begin_us), now_ps)
+        now_ps = max(_to_picoseconds(end_us), begin_ps + 1)
         yield ProfileEvent(operation, begin_ps, now_ps - begin_ps)
 
 
-def _place_side_by_side(timed: Iterable[_Timed], at_us: float) -> Iterator[ProfileEvent]:
+def _place_side_by_side(timed: Iterable[_Timed]) -> Iterator[ProfileEvent]:
     for operation, begin_us, end_us in timed:
-        begin_ps = _to_picoseconds(at_us + begin_us)
-        yield ProfileEvent(operation, begin_ps, _to_picoseconds(at_us + end_us) - begin_ps)
+        begin_ps = _to_picoseconds(begin_us)
+        yield ProfileEvent(operation, begin_ps, _to_picoseconds(end_us) - begin_ps)
 
 
 def _to_picoseconds(time_us: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from math import hypot, isfinite, prod, sqrt
@@ -327,12 +327,10 @@ def _find_pose(job: VerificationJob) -> tuple[Slice, int] | None:
     return None if job.poses is None or job.platform != "cpu" else (parse_slice(job.poses[0]), job.poses[1])
 
 
-@contextmanager
-def _pose_for_job(job: VerificationJob) -> Iterator[None]:
+def _pose_for_job(job: VerificationJob) -> AbstractContextManager[None]:
     """Makes the simulated devices of a job pose as those of the slice that it was compiled for."""
     pose = _find_pose(job)
-    with nullcontext() if pose is None else pose_devices_as(pose[0], jax.devices("cpu")[0].client, pose[1]):
-        yield
+    return nullcontext() if pose is None else pose_devices_as(pose[0], jax.devices("cpu")[0].client, pose[1])
 
 
 def _run(job: VerificationJob, stage: Stage) -> Numerics:

@@ -9,11 +9,12 @@ import sys
 import pytest
 from hlo_texts import module_of
 from lark import logger
+from make_tables import make_tables
 
 from hloscope.base.environment import read_grammar
 from hloscope.hlo import parse_module
 from hloscope.hlo.grammar import Language
-from hloscope.hlo.lalr import OPCODES, is_known_opcode, load_tables, make_tables
+from hloscope.hlo.lalr import OPCODES, is_known_opcode, load_tables
 
 
 def root_of(line):
@@ -32,7 +33,7 @@ def test_the_grammar_has_no_conflicts(caplog):
 
 
 def test_the_kept_tables_are_those_of_the_grammar():
-    assert load_tables() == make_tables(read_grammar("hlo")), "write them anew: see hloscope/hlo/lalr.py"
+    assert load_tables() == make_tables(read_grammar("hlo")), "write them anew: python tests/hlo/make_tables.py"
 
 
 @pytest.mark.process

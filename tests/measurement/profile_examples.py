@@ -43,9 +43,23 @@ def proto_of(text: str) -> bytes:
 def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: int = 1) -> Profile:
     """The profile of a text that runs as predicted."""
     found = predict_timeline_of_text(Text(name="test", text=text, facts=make_facts(slice=slice_name)))
-    return make_predicted_profile(
-        found, found.evidence.program, parse_module(text), proto=proto_of(text), devices=devices, runs=runs
-    )
+    once = make_predicted_profile(found, found.evidence.program, parse_module(text), proto=proto_of(text))
+    ((device,), (run,)) = once.devices, once.devices[0].runs
+    every = tuple(_moved_run(run, number * (run.duration_ps + _BETWEEN_RUNS_PS)) for number in range(runs))
+    names = [(f"/device:TPU:{number}", number) for number in range(devices)]
+    return replace(once, devices=tuple(replace(device, name=name, chip_id=id, runs=every) for name, id in names))
+
+
+_BETWEEN_RUNS_PS = 10_000_000
+
+
+def _moved_run(run: DeviceRun, later_ps: int) -> DeviceRun:
+    """A run that begins later, with everything in it."""
+    moved = {
+        name: tuple(event._replace(begin_ps=event.begin_ps + later_ps) for event in getattr(run, name))
+        for name in ("operations", "transfers", "loops", "counters")
+    }
+    return replace(run, begin_ps=run.begin_ps + later_ps, **moved)
 
 
 def written(profile: Profile, folder: Path) -> Path:
