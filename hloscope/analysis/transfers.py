@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hloscope.analysis.dataflow import Frames, Reading, find_maker, find_own_slice, find_readings
 from hloscope.analysis.executions import Context, make_unmodelled
 from hloscope.analysis.groups import Groups, Numbering
-from hloscope.analysis.trip_counts import wrap_integer
+from hloscope.analysis.trip_counts import CompareDirection, wrap_integer
 from hloscope.base.units import count_array_bytes, count_element_bits, sum_known
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
@@ -385,12 +385,13 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "maximum": max,
     "and": lambda left, right: left & right,
     "or": lambda left, right: left | right,
+}
+_OF_NATURALS: dict[str, Callable[[int, int], int]] = {
     "divide": lambda left, right: left // right if right else 0,
     "remainder": lambda left, right: left % right if right else left,
     "shift-right-logical": lambda left, right: left >> right,
     "shift-left": lambda left, right: left << min(right, _DEPTH_LIMIT),
 }
-_OF_NATURALS = frozenset({"divide", "remainder", "shift-right-logical", "shift-left"})
 """Operations evaluated only if no operand is negative, so that the signs of types do not matter."""
 
 
@@ -416,12 +417,13 @@ def _evaluate_on_device(graph: HloGraph, value: Value, device: int, frames: Fram
         return numbers[0] if numbers is not None and len(numbers) == 1 else None
     if opcode == "dynamic-slice":
         return _look_up_entry(graph, instruction, device, maker.frames, depth)
-    operands = instruction.operands if opcode in _ARITHMETIC else ()
+    operands = instruction.operands
     parts = [_evaluate_on_device(graph, Value(operand), device, maker.frames, depth + 1) for operand in operands]
     known = [part for part in parts if part is not None]
-    if len(known) != 2 or (opcode in _OF_NATURALS and min(known) < 0):
+    if not known or len(known) != len(parts):
         return None
-    return wrap_integer(_ARITHMETIC[opcode](*known), instruction.shape.element_type)
+    result = _compute_operation(instruction, known)
+    return None if result is None else wrap_integer(result, instruction.shape.element_type)
 
 
 def _look_up_entry(graph: HloGraph, lookup: HloInstruction, device: int, frames: Frames, depth: int) -> int | None:
@@ -436,6 +438,25 @@ def _look_up_entry(graph: HloGraph, lookup: HloInstruction, device: int, frames:
 def _read_table(constant: HloInstruction) -> list[int] | None:
     """The entries of an integer constant of at most one dimension; None for any other instruction or an elided one."""
     text = constant.literal or ""
+    if text in ("true", "false"):
+        return [int(text == "true")]
     numbers = [int(number) for number in _INTEGER.findall(text)]
     is_whole = re.fullmatch(r"[\d\s,{}-]*", text) is not None and len(constant.shape.dimensions) <= 1
     return numbers if is_whole and len(numbers) == constant.shape.element_count else None
+
+
+def _compute_operation(instruction: HloInstruction, operands: Sequence[int]) -> int | None:
+    opcode = instruction.opcode
+    match operands:
+        case [left, right] if opcode in _ARITHMETIC:
+            return _ARITHMETIC[opcode](left, right)
+        case [left, right] if opcode in _OF_NATURALS and min(left, right) >= 0:
+            return _OF_NATURALS[opcode](left, right)
+        case [left, right] if opcode == "compare" and min(left, right) >= 0:
+            direction = CompareDirection.__members__.get(instruction.attributes.get("direction", ""))
+            return None if direction is None else int(direction.holds(left - right))
+        case [low, number, high] if opcode == "clamp":
+            return max(low, min(number, high))
+        case [condition, left, right] if opcode == "select":
+            return left if condition else right
+    return None

@@ -396,8 +396,9 @@ def _read_mappings(mappings: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
 def _read_value_origins(attribute: Any, count: int) -> list[dict[str, str]]:
     """The origin of each axis of each value, `{"X": "input: 0"}`; empty ones if the attribute does not fit."""
     each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-    fitting = each if len(each) == count else [ir.DictAttr.get({})] * count
-    return [{entry.name: ir.StringAttr(entry.attr).value for entry in ir.DictAttr(one)} for one in fitting]
+    if len(each) != count:
+        return [{} for _ in range(count)]
+    return [{entry.name: ir.StringAttr(entry.attr).value for entry in ir.DictAttr(origins)} for origins in each]
 
 
 def _read_groups(attributes: Any) -> tuple[tuple[int, ...], ...] | None:

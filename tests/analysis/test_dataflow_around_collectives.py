@@ -253,6 +253,33 @@ def test_positions_are_those_in_the_group(analyze, groups, undone):
     assert only(analyze(entry)).undone_by == undone
 
 
+@pytest.mark.parametrize(
+    ("steps", "undone"),
+    [
+        ("%past = s32[] add(%offset, %size)\n%o = s32[] select(%below, %past, %offset)", "s"),
+        ("%past = s32[] add(%offset, %size)\n%o = s32[] select(%below, %offset, %past)", None),
+        ("%o = s32[] clamp(%zero, %offset, %last)", "s"),
+        ("%o = s32[] clamp(%last, %offset, %size)", None),
+        ("%yes = pred[] constant(true)\n%o = s32[] select(%yes, %offset, %size)", "s"),
+    ],
+    ids=["of JAX", "the other way round", "clipped", "clipped too far", "constant"],
+)
+def test_offsets_that_jax_normalizes(analyze, steps, undone):
+    """`lax.dynamic_slice` counts negative offsets from the end, and XLA keeps that of `axis_index`."""
+    entry = f"""
+    %p = f32[4] parameter(0)
+    {OFFSET}
+    %zero = s32[] constant(0)
+    %last = s32[] constant(12)
+    %size = s32[] constant(16)
+    %below = pred[] compare(%offset, %zero), direction=LT
+    {steps}
+    %g = f32[16] all-gather(%p), {ROWS}, dimensions={{0}}
+    ROOT %s = f32[4] {OWN.replace("%offset", "%o")}
+    """
+    assert only(analyze(entry)).undone_by == undone
+
+
 def test_a_branch_in_a_loop_sees_what_is_passed_to_it(analyze):
     branches = f"""
     %yes (v: f32[4,16]) -> f32[4,16] {{
