@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, permutations
 
 from hloscope.analysis.arrays import find_arguments, find_largest_intermediates, find_outputs
@@ -24,6 +25,7 @@ from hloscope.analysis.totals import compute_totals, sort_largest_first
 from hloscope.hlo import HloInstruction, HloModule, Sharding, pause_collector
 from hloscope.hlo.call_graph import find_call_graph, find_entry
 from hloscope.model import Analysis, Collective, Collectives, Memory, Mesh, Unmodelled
+from hloscope.model.analysis import summarize_memory
 from hloscope.model.capture import Capture
 from hloscope.model.vocabulary import CompileStage, Kind
 
@@ -36,7 +38,7 @@ def is_from_tpu(module: HloModule) -> bool:
 
 
 def analyze_program(program: Capture, module: HloModule, *, target: str) -> Analysis:
-    """Finds what a compiled program moves, with the names and the placement that its compile knows.
+    """Finds what a compiled program moves and needs, with the names and the placement that its compile knows.
 
     Args:
         program: The results of its compile.
@@ -44,7 +46,7 @@ def analyze_program(program: Capture, module: HloModule, *, target: str) -> Anal
         target: The target as the user named it.
     """
     partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
-    return analyze_module(
+    found = analyze_module(
         module,
         target=target,
         mesh=program.mesh,
@@ -52,6 +54,7 @@ def analyze_program(program: Capture, module: HloModule, *, target: str) -> Anal
         placement=Placement(partitions, device_ids) if partitions else None,
         stage=program.compiled.stage,
     )
+    return replace(found, memory=summarize_memory(program))
 
 
 @pause_collector()

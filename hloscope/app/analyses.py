@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from hloscope.base.calls import front_door
 from hloscope.base.errors import Command, CompileError, NotationError, Option, SliceError, TargetError, placeholder, say
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
-from hloscope.compile.dumps import is_folder, read_dump
+from hloscope.compile.dumps import read_dump
 from hloscope.compile.target import TargetFacts, TargetOptions, accept_options, find_target_name
 from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.selection import RuleSelection, make_selection
@@ -287,7 +288,7 @@ def analyze_all(
     path = calls.path("folder", folder, example='hloscope.analyze_all("dump/")')
     workers = None if jobs is None else calls.whole("jobs", jobs, least=1)
     most = None if memory is None else calls.size("memory", memory, example='memory="4GiB"')
-    if path is None or not is_folder(path):
+    if path is None or not os.path.isdir(path):
         raise TargetError(f"there is no folder {path}", fix="use the folder of xla_dump_to")
     dump = read_dump(path)
     how = dumps.HowToAnalyze(judging=request.judging, facts=request.facts_of_text())

@@ -24,7 +24,7 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.judge.rule import Facts
 from hloscope.judge.selection import DEFAULT_SELECTION, RuleSelection, apply_rules
 from hloscope.model import Analysis, ArrayFact, SliceFact
-from hloscope.model.analysis import MemoryPeak, summarize_memory
+from hloscope.model.analysis import MemoryPeak
 from hloscope.model.capture import Capture, CapturedArray, Evidence, attach_evidence
 from hloscope.model.decision import Decision
 from hloscope.model.trial import Trials
@@ -267,7 +267,7 @@ def capture_text(text: Text) -> tuple[Capture, HloModule]:
 
 
 def _add_compiler_facts(found: Analysis, module: HloModule, program: Capture) -> Analysis:
-    """Adds the slice, memory, names, shardings, notes and versions to an analysis; for HLO text, the known ones."""
+    """Adds the slice, memory peak, names, shardings, notes and versions to an analysis; of HLO text, the known ones."""
     refused = "the compiler rejects the program: {}. It was compiled again without that limit"
     known = {warning.text for warning in found.rematerializations}
     return replace(
@@ -281,7 +281,6 @@ def _add_compiler_facts(found: Analysis, module: HloModule, program: Capture) ->
             module,
             program,
         ),
-        memory=summarize_memory(program),
         memory_peak=_find_memory_peak(found, module, program),
         notes=(
             *_note_untested_jax(program),

@@ -35,7 +35,7 @@ from hloscope.base.errors import (
 from hloscope.base.outputs import check_hlo_file, write_text
 from hloscope.base.progress import StageDisplay, show_waiting
 from hloscope.base.units import pluralize
-from hloscope.compile.dumps import ModuleFacts, find_dumped_module, is_folder, read_module_facts
+from hloscope.compile.dumps import ModuleFacts, find_dumped_module, read_module_facts
 from hloscope.compile.hlo_files import is_hlo_target, read_hlo, split_module
 from hloscope.compile.target import OPTIONS_BY_NAME, ProgramOptions, TargetFacts, find_target_name, make_facts
 from hloscope.hlo import HloModule, select_module_text
@@ -544,7 +544,7 @@ class Request:
     def __post_init__(self) -> None:
         target = check_target(self.target)
         is_input = target == "-" and self.door.standard_input is not None
-        found = {"target": target, "is_folder": is_folder(target)}
+        found = {"target": target, "is_folder": isinstance(target, str | Path) and os.path.isdir(target)}
         found["is_text"] = is_input or is_compiled(target) or is_hlo_target(target)
         for name, value in found.items():
             object.__setattr__(self, name, value)

@@ -151,11 +151,6 @@ class Dump:
         )
 
 
-def is_folder(target: object) -> bool:
-    """Returns whether a target is a folder: only dumps are named by one."""
-    return isinstance(target, str | Path) and bool(str(target)) and os.path.isdir(target)
-
-
 def find_dumped_module(path: str | Path) -> DumpedModule | None:
     """The module in a file, identified by the file's name; None if the name is not one that XLA gives in a dump."""
     file = Path(path)
