@@ -421,7 +421,7 @@ class Suggestion(Brief):
         constraints: Changes to the program's sharding constraints, one line each.
         because: What it does less and more of than the program as written.
         code: Code to paste into the program.
-        edits: The changes of the source that make it, as `--write` does.
+        edits: The changes of the source that make it.
         by_hand: The changes besides, for which the source has no literal of their own.
     """
 
