@@ -11,7 +11,7 @@ from pathlib import Path
 from hloscope.app.config import TargetConfig
 from hloscope.app.jobs import Job, run_git, run_jobs
 from hloscope.app.requests import Request
-from hloscope.base.errors import HloscopeError, Option, say
+from hloscope.base.errors import HloscopeError
 from hloscope.base.outputs import replace_file
 from hloscope.base.units import format_time
 from hloscope.model.trial import Suggestion, Suggestions
@@ -113,7 +113,7 @@ def refuse_uncommitted(changes: list[FileChange]) -> None:
             raise HloscopeError(
                 f"nothing was written: {change.path} has changes that are not committed",
                 why="git could not bring the file back as it is",
-                fix=say("commit it, or add ", Option("yes", True)),
+                fix="commit it, or add --yes",
             )
 
 
