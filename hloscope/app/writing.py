@@ -113,7 +113,7 @@ def refuse_uncommitted(changes: list[FileChange]) -> None:
             raise HloscopeError(
                 f"nothing was written: {change.path} has changes that are not committed",
                 why="git could not bring the file back as it is",
-                fix="commit it, or add --yes",
+                fix="commit it first, or allow such files with the option for that",
             )
 
 
