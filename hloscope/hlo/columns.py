@@ -94,6 +94,7 @@ class Columns:
         entry: Index of the entry computation; -1 if the text is cut off before it.
         entry_is_implied: Whether the entry is only the last computation, with no `ENTRY` before it.
         truncated: Whether the text is cut off; only its complete computations are included.
+        is_single: Whether the text is a single instruction.
         lines_before: Number of lines before this text in its file.
     """
 
@@ -116,6 +117,7 @@ class Columns:
         self.entry = -1
         self.entry_is_implied = False
         self.truncated = False
+        self.is_single = False
         self.lines_before = lines_before
 
     def users(self, index: int) -> list[int]:
@@ -336,6 +338,7 @@ class Builder:
         """Creates a module of one instruction, with a parameter for each of its operands, as XLA does."""
         name = str(instruction.name).lstrip("%") if instruction.name else instruction.operation.opcode
         self.columns.name = name
+        self.columns.is_single = True
         self._implies_parameters = True
         self._add(name, 0, (instruction,), is_entry=True)
 
