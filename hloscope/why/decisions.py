@@ -249,15 +249,15 @@ def _sum_known(amounts: Iterable[float | None]) -> float | None:
 def _sum_other_bytes(shares: Iterable[_Share]) -> int | None:
     """Bytes per step if the loser had the axis, each operation once; None if no operation has it.
 
-    An operation that does not have it, beside others that do, is expected to send as much as it does.
+    A collective of operations that do not have it, beside others that do, is expected to send as much as it does.
     """
     known: dict[object, int] = {}
     same = 0.0
     for share in shares:
-        for claim in share.claims:
-            if claim.other_bytes is None:
-                same += (share.wire_bytes or 0) / len(share.claims)
-                continue
+        judged = [claim for claim in share.claims if claim.other_bytes is not None]
+        same += 0 if judged else share.wire_bytes or 0
+        for claim in judged:
+            assert claim.other_bytes is not None
             key = claim.operation if claim.operation is not None else object()
             known[key] = max(known.get(key, 0), claim.other_bytes * share.collective.executions)
     return round(sum(known.values()) + same) if known else None
