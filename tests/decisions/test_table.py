@@ -56,6 +56,7 @@ def test_every_program_of_the_table_exists_and_so_does_its_twin():
 TURNED = {
     "serving:decode": 'write x = constrained(x, P(None, "data"))',
     "serving:idle": "argument x: P('data', None) -> P(('data', 'model'), None)",
+    "networks:experts": 'write x = constrained(p["emb"][tokens], P("data", None, None))',
     "serving:six_heads": 'P("data", "model", None, None)) for w in (wq, wk, wv))',
     "states:weights_replicated": "result[0]: P(None, None) -> P('data', None)",
     "states:state_transposed": "result[1]: P(None, 'data') -> P('data', None)",
@@ -68,6 +69,7 @@ LITTLE = {"states:state_transposed": 0.85}
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.filterwarnings("ignore:jax.nn.one_hot input")
 @pytest.mark.parametrize("name", TURNED)
 def test_the_cure_that_is_printed_first_makes_the_step_faster(name):
     found = hloscope.analyze(ROWS[name].target, stage="scheduled", try_s=120)
