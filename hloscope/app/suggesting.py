@@ -157,8 +157,9 @@ def _search_function(function: Function, searching: Searching, tell: Callable[[s
         subject = make_search_subject(quick, itself, known, when_lowered=_check_searchable)
         notes = list(subject.analysis.notes)
         spaces = list(_list_spaces(subject, known, searching, notes, function.stage))
-        kept = ("candidates", "seconds", "seed", "orders")
-        effort = Effort(**{name: getattr(searching, name) for name in kept})
+        effort = Effort(
+            candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed, orders=searching.orders
+        )
         search = Search(spaces, effort, function.stage, begun=begun)
         search.found.notes += notes
         tell(_estimate_search(subject, searching))

@@ -41,13 +41,14 @@ class FileChange:
             yield line.rstrip("\n")
 
 
-def write_best(request: Request, found: Suggestions, *, is_sure: bool, say: Callable[[str], None]) -> None:
+def write_best(request: Request, found: Suggestions, *, is_sure: bool, fix: str, say: Callable[[str], None]) -> None:
     """Writes the best suggestion into the user's source, and says what changes.
 
     Args:
         request: The request that found it, for a function that is named.
         found: The suggestions.
         is_sure: Whether to write files of which git does not have the present text.
+        fix: How to be sure, for the message that refuses such files.
         say: Prints a message.
 
     Raises:
@@ -62,7 +63,7 @@ def write_best(request: Request, found: Suggestions, *, is_sure: bool, say: Call
     for change in changes:
         say("\n".join(change.render_diff()))
     if not is_sure:
-        refuse_uncommitted(changes)
+        refuse_uncommitted(changes, fix)
     facts = request.facts()
     options = {each.name: getattr(facts, each.name) for each in fields(facts)}
     target = TargetConfig(name=found.target, function=str(request.target), options=options)
@@ -96,14 +97,14 @@ def plan_changes(best: Suggestion) -> list[FileChange]:
     return changes
 
 
-def refuse_uncommitted(changes: list[FileChange]) -> None:
+def refuse_uncommitted(changes: list[FileChange], fix: str) -> None:
     """Refuses files of which git does not have the present text.
 
     Raises:
         HloscopeError: A file has uncommitted changes, or is in no repository.
     """
     for change in changes:
-        folder, name = change.path.resolve().parent, change.path.name
+        folder, name = change.path.parent, change.path.name
         try:
             run_git("ls-files", "--error-unmatch", "--", name, cwd=folder)
             is_committed = not run_git("status", "--porcelain", "--", name, cwd=folder).strip()
@@ -111,9 +112,9 @@ def refuse_uncommitted(changes: list[FileChange]) -> None:
             is_committed = False
         if not is_committed:
             raise HloscopeError(
-                f"nothing was written: {change.path} has changes that are not committed",
-                why="git could not bring the file back as it is",
-                fix="commit it first, or allow such files with the option for that",
+                f"nothing was written: {change.path} is not committed as it is",
+                why="git could not bring its present text back",
+                fix=fix,
             )
 
 

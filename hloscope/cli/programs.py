@@ -249,7 +249,8 @@ def _write_best(found: Suggestions, options: dict[str, Any]) -> None:
         from hloscope.app.writing import write_best
 
         request = targets.make_request(options["target"], options)
-        write_best(request, found, is_sure=options["yes"], say=running.say)
+        fix = "commit it first, or pass --yes"
+        write_best(request, found, is_sure=options["yes"], fix=fix, say=running.say)
 
 
 @click.command(epilog=_SUGGEST_EPILOG)

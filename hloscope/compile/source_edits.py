@@ -8,6 +8,7 @@ import linecache
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ def apply_edits(text: str, edits: Sequence[SourceEdit]) -> str:
         HloscopeError: The file has other lines than when the program was traced, two edits are at one place, or the
             result is not Python.
     """
-    lines = text.splitlines(keepends=True)
+    lines = StringIO(text).readlines()  # as Python counts them: a form feed ends none
     begins = [0, *accumulate(map(len, lines))]
     end = len(text)
     written = text
@@ -62,11 +63,12 @@ def list_line_edits(lines: Iterable[RewrittenLine]) -> tuple[list[SourceEdit], l
 
 
 def _write_import(file: str, statement: str) -> SourceEdit:
-    """An import after the first one of a file's own, or at its begin after docstring and comments."""
+    """An import before the first one of a file, or before its first statement after docstring and `__future__`."""
     tree = ast.parse("".join(linecache.getlines(file)))
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    later = [node for node in imports if getattr(node, "module", None) != "__future__"]
-    line = later[0].lineno if later else (imports[-1].end_lineno or 0) + 1 if imports else tree.body[0].lineno
+    body = tree.body[1:] if ast.get_docstring(tree, clean=False) is not None else tree.body
+    body = [node for node in body if getattr(node, "module", None) != "__future__"]
+    place = next((node for node in body if isinstance(node, ast.Import | ast.ImportFrom)), body[0])
+    line = min([place.lineno, *(each.lineno for each in getattr(place, "decorator_list", ()))])
     return SourceEdit(file=file, line=line, before="", after=f"{statement}\n")
 
 
@@ -75,7 +77,7 @@ class _NoLiteralError(Exception):
 
 
 class _Change(NamedTuple):
-    """A literal and its new text."""
+    """A literal, and the code in its place."""
 
     node: ast.expr
     text: str
@@ -119,7 +121,10 @@ class _Decorated:
         code = getattr(itself, "__code__", None)
         self._file = "" if code is None else code.co_filename
         self._lines = tuple(linecache.getlines(self._file))
-        tree = ast.parse("".join(self._lines))
+        try:
+            tree = ast.parse("".join(self._lines))
+        except SyntaxError:  # the file was edited meanwhile
+            tree = ast.Module([], [])
         self._loads = Counter(
             node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         )
@@ -201,7 +206,7 @@ class _Decorated:
             found = self._find(self._resolve("kwargs"), facts.kwargs, (root, *steps))
         for node, value in found:
             old = self._read_text(node, value)
-            yield _Change(node, retype(old, spec.notation))
+            yield _Change(node, f'"{retype(old, spec.notation)}"')
 
     def change_result(self, facts: TargetFacts, spec: SuggestedSpec) -> Iterator[_Change]:
         """The sharding of a result."""
@@ -210,8 +215,9 @@ class _Decorated:
         if root != "result" or (not steps) == isinstance(node, ast.Tuple | ast.List):
             raise _NoLiteralError("its sharding is not spelled out in the decorator")
         for part, value in self._find(node, facts.out if steps else _first(facts.out), steps):
-            self._read_text(part, value)
-            yield _Change(part, spec.after or "")
+            if value is not None or not isinstance(part, ast.Constant) or part.value is not None:
+                self._read_text(part, value)
+            yield _Change(part, "None" if spec.after is None else f'"{spec.after}"')
 
     def change_mesh(self, given: Any, sizes: Mapping[str, int]) -> Iterator[_Change]:
         """The sizes of a mesh."""
@@ -222,9 +228,10 @@ class _Decorated:
                 yield _Change(node, str(size))
 
     def _read_text(self, node: ast.expr, value: Any) -> str:
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node.value != value:
+        held = node.value if isinstance(node, ast.Constant) else None
+        if not isinstance(held, str) or not isinstance(value, str) or held != value:
             raise _NoLiteralError("the decorator has another text than the target was called with")
-        return node.value
+        return held
 
     def write(self, changes: Iterable[_Change]) -> Iterator[SourceEdit]:
         """The edits of the lines that have the literals."""
@@ -240,8 +247,7 @@ class _Decorated:
             after = [line.encode() for line in self._lines[first - 1 : last]]
             for node, text in sorted(group, key=lambda each: each.node.col_offset, reverse=True):
                 line, begin, end = node.lineno - first, node.col_offset, node.end_col_offset
-                quoted = f'"{text}"' if isinstance(node, ast.Constant) and isinstance(node.value, str) else text
-                after[line] = after[line][:begin] + (quoted or "None").encode() + after[line][end:]
+                after[line] = after[line][:begin] + text.encode() + after[line][end:]
             yield SourceEdit(file=self._file, line=first, before=before, after=b"".join(after).decode())
 
 

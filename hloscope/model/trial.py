@@ -252,7 +252,7 @@ class Figures(Brief):
         """The same with the step in which the shortest branches are taken, if that is all that bounds it from above."""
         if self.step_us is None or self.step_bound is not Bound.AT_MOST or self.conditional_us is None:
             return self
-        return replace(self, step_us=self.step_us - self.conditional_us, step_bound=Bound.EXACT)
+        return replace(self, step_us=self.step_us - self.conditional_us, step_bound=Bound.AT_LEAST)
 
     def ratio_bound(self, before: Figures) -> Bound:
         """The bound of this step time divided by another; what is saved of that one has the opposite bound."""

@@ -28,10 +28,11 @@ from hloscope.search.ranking import find_candidates, find_rates, is_explicit, ra
 from hloscope.search.space import ProgramLeaf, ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.search.trials import (
-    DOES_NOT_FIT,
     compute_gain,
     confirm_best,
+    fits_no_more,
     is_worthwhile,
+    may_help,
     price_as_written,
     price_changed,
     price_resharding,
@@ -43,7 +44,6 @@ from hloscope.why.shardy_graph import is_written, to_frames
 from hloscope.why.stage import explain_analysis, read_captured
 
 _MOST_OPENED = 2
-_RULE = "lost-batch"
 _ENOUGH = 0.02
 """The share of the step by which more changes must be faster than fewer."""
 INTERRUPTED = "interrupted by Ctrl-C"
@@ -191,16 +191,18 @@ def _describe_verdict(before: Figures, best: Trial) -> str:
     was, after, gain = best.before or before, best.after, compute_gain_of(before, best)
     assert after is not None
     steps = f"{was.step_words} -> {after.step_words}"
-    if DOES_NOT_FIT in after.unknown and DOES_NOT_FIT not in was.unknown:
+    if fits_no_more(was, after):
         return f"with the best change that was tried it does not fit in memory ({steps})"
     if gain is None:
         return "the step with the changes that were tried is unknown"
     if gain <= 0:
         return f"the step takes no less with the best change that was tried, {steps}"
-    return f"what the best change gains is less than the model can resolve, or rests on unknown costs, {steps}"
+    if may_help(was, after):
+        return f"some costs of the best change are unknown, {steps}"
+    return f"what the best change gains is less than the model can resolve, {steps}"
 
 
-def find_lost_decision(subject: SearchSubject, captured: Capture) -> Decision | None:
+def find_decision_to_turn(subject: SearchSubject, captured: Capture) -> Decision | None:
     """The costliest lost decision of a compiled program, or what it makes whole at a cost."""
     module = parse_module(captured.compiled.text, name=subject.lowered.name)
     found = explain_analysis(price_capture(captured, module, target=subject.lowered.name), module, captured)
@@ -325,7 +327,8 @@ class _CureSearch:
         """The verdict without a cure: to leave it is advice only if the axis was given to the one that lost it."""
         was_turned = any(ranked.cure.places or ranked.cure.turned or ranked.cure.turns for ranked, _ in self.done)
         is_known = decision.winner is not None and was_turned and not self.problems
-        label = "leave it" if is_known else "no cure was found"
+        is_open = best.after is not None and may_help(best.before or self._before, best.after)
+        label = "undecided" if is_open else "leave it" if is_known else "no cure was found"
         return f"{label}: {_describe_verdict(self._before, best)}"
 
     def run(self, decision: Decision) -> None:
@@ -356,7 +359,7 @@ class _CureSearch:
     def _go_on(self, best: _Done | None) -> None:
         """Tries cures of what is lost in the best program, as long as they make it much better."""
         for _ in range(_MOST_ROUNDS):
-            left = None if best is None else find_lost_decision(self._subject, best[1])
+            left = None if best is None else find_decision_to_turn(self._subject, best[1])
             if best is None or left is None or self._until <= monotonic():
                 return
             more = self._try_best(self._rank(left, best[0].cure))

@@ -25,7 +25,7 @@ from hloscope.compile.sharding_change import Resharding
 from hloscope.model.capture import Capture, DeviceLayout
 from hloscope.model.trial import Figures
 from hloscope.model.vocabulary import CompileStage
-from hloscope.search.cures import WrittenCure, find_lost_decision, find_written_cures
+from hloscope.search.cures import WrittenCure, find_decision_to_turn, find_written_cures
 from hloscope.search.pareto_front import CompiledPoint, SearchResult, find_front
 from hloscope.search.ranking import estimate_changes, find_rates, is_explicit
 from hloscope.search.recipes import Recipe, Recipes
@@ -518,7 +518,7 @@ def _drop_compiles(waiting: Iterable[tuple[object, ...]]) -> None:
 
 def _find_lost(found: CompiledPoint, subject: SearchSubject, captured: Capture) -> CompiledPoint:
     """A compiled point with its costliest lost decision."""
-    lost = find_lost_decision(subject, captured)
+    lost = find_decision_to_turn(subject, captured)
     return found if lost is None else replace(found, captured=captured, lost=lost)
 
 

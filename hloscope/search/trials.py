@@ -138,6 +138,17 @@ def is_worthwhile(before: Figures, after: Figures) -> bool:
     return after.hbm_bytes <= (1 - LEAST_MEMORY_GAIN) * before.hbm_bytes and gained >= -_MOST_TIME_LOSS
 
 
+def may_help(before: Figures, after: Figures) -> bool:
+    """Returns whether a change that is not known to be worthwhile would be by its time alone."""
+    is_faster = (compute_gain(before, after) or 0.0) > LEAST_TIME_GAIN
+    return is_faster and not is_tie(after, before) and not fits_no_more(before, after)
+
+
+def fits_no_more(before: Figures, after: Figures) -> bool:
+    """Returns whether a program that fits in memory does not with a change."""
+    return DOES_NOT_FIT in after.unknown and DOES_NOT_FIT not in before.unknown
+
+
 def _is_comparable(before: Figures, after: Figures) -> bool:
     """Returns whether the costs certainly differ as their figures do, or both are bounded alike.
 
@@ -552,6 +563,8 @@ def _describe_best(before: Figures, trials: Sequence[Trial]) -> tuple[str, bool]
     if best < _NOTHING:
         return "none of which makes it faster", False
     share = (-ratio).marked(format_share(best))
-    if best > LEAST_TIME_GAIN:
+    if fits_no_more(was, after):
+        return f"the best of which is {share} faster, but does not fit in memory", False
+    if may_help(was, after):
         return f"the best of which may be {share} faster: some of its costs are unknown", True
     return f"the best of which is {share} faster, less than the model can resolve", False

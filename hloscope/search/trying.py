@@ -9,9 +9,10 @@ from time import monotonic
 from hloscope.model import Analysis, Collective
 from hloscope.model.decision import Decision
 from hloscope.model.trial import Trials
+from hloscope.model.vocabulary import CompileStage
 from hloscope.search.cures import compute_gain_of, try_decision
 from hloscope.search.trial_cache import SearchSubject, TrialLimits
-from hloscope.search.trials import try_changes
+from hloscope.search.trials import choose_stage, try_changes
 from hloscope.why.decisions import list_worth_trying
 
 _RULE = "lost-batch"
@@ -27,7 +28,8 @@ def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) 
     Args:
         subject: The program.
         seconds: Time limit for all compiles.
-        confirms: Whether what helps is compiled to the end if its changes are compared before that.
+        confirms: Whether what helps is compiled to the end if its changes are compared before that. Otherwise changes
+            against a collective, which always are, are left out.
     """
     found, until = subject.analysis, monotonic() + seconds
     tried: dict[str, Trials] = {}
@@ -37,7 +39,8 @@ def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) 
             break
         trials = try_decision(subject, decision, left, confirms=confirms, keeps_interrupted=True)
         left = until - monotonic()
-        if not decision.is_lost and not trials.helping and not trials.stopped and left > 0:
+        is_over = trials.helping or trials.stopped or left <= 0
+        if not decision.is_lost and not is_over and (confirms or choose_stage(subject) is CompileStage.COMPILED):
             worst = find_worst_collective(found, decision)
             trials = try_changes(subject, worst, TrialLimits(changes=_CHANGES, seconds=left))
         tried[decision.summary] = trials

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
-from hloscope.model import Collective, make_shapes
 from hloscope.model.trial import Figures, RuleUse, Trial
-from hloscope.model.vocabulary import Bound, Kind, Link
-from hloscope.search.trials import compute_gain, describe_verdict, is_worthwhile
+from hloscope.model.vocabulary import Bound
+from hloscope.search.trials import DOES_NOT_FIT, compute_gain, describe_verdict, is_worthwhile
 
 BEFORE = Figures(
     step_us=100.0,
@@ -22,23 +22,7 @@ BEFORE = Figures(
     hbm_bytes=1000,
     collectives=1,
 )
-COLLECTIVE = Collective(
-    kind=Kind.ALL_GATHER,
-    name="all-gather.1",
-    computation="main",
-    line=10,
-    axes=("X",),
-    groups=((0, 1),),
-    group_size=2,
-    link=Link.ICI,
-    operand_shapes=make_shapes("bf16[256]"),
-    result_shapes=make_shapes("bf16[512]"),
-    payload_bytes=1024,
-    wire_bytes=512,
-    executions=1,
-    executions_bound=Bound.EXACT,
-    exposed_us=60.0,
-)
+COLLECTIVE = SimpleNamespace(exposed_us=60.0, executions=1)
 FASTER = replace(BEFORE, step_us=50.0, wire_bytes=0, wire_bytes_by_axis={}, collectives=0)
 
 
@@ -145,9 +129,10 @@ def test_gain_is_a_share_of_the_step():
 
 @pytest.mark.parametrize(("after", "expected"), [
     (replace(FASTER, step_bound=Bound.AT_LEAST, unknown=("kernel splash",)), "undecided: tried 1 change, the best of "),
+    (replace(FASTER, unknown=(DOES_NOT_FIT,)), "leave it: tried 1 change, the best of which is 50.0% faster, but "),
     (replace(BEFORE, step_us=100.0), "leave it: tried 1 change, none of which makes it faster"),
     (replace(BEFORE, step_us=150.0), "leave it: tried 1 change, the best of which is 50.0% slower"),
-], ids=["unknown", "equal", "slower"])  # fmt: skip
+], ids=["unknown", "too large", "equal", "slower"])  # fmt: skip
 def test_a_change_that_may_help_is_left_undecided(after, expected):
     trial = Trial(change=("argument x: P() -> P('X')",), after=after, helps=False)
     assert describe_verdict(BEFORE, (trial,), 1, COLLECTIVE).startswith(expected)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import hloscope
 from hloscope.app import writing
 from hloscope.app.requests import Request
 from hloscope.app.suggesting import Searching, find_suggestions
-from hloscope.compile.source_edits import apply_edits, find_literal_edits, retype
+from hloscope.compile.source_edits import _write_import, apply_edits, find_literal_edits, retype
 from hloscope.compile.target import find_attached_facts
 from hloscope.model.trial import SourceEdit, SuggestedSpec
 
@@ -92,6 +95,43 @@ def test_literals_that_serve_others_or_are_computed_are_for_the_hand(shared):
     ]
 
 
+def test_a_result_may_be_freed_or_held(shared):
+    lines, by_hand = edit(shared.own, change("result", after=None, is_result=True))
+    assert (by_hand, [line.partition("TYPE), ")[2] for line in lines]) == (
+        [],
+        ['out=None, dims={"B": 8, "D": 16, "F": 32})'],
+    )
+
+
+def test_what_the_target_was_called_with_may_be_no_text(shared):
+    facts = replace(find_attached_facts(shared.other), args=(np.zeros((8, 16)), "bf16[8]"))
+    edits, (why,) = find_literal_edits(shared.other, facts, [change("x", "bf16[8@Y,16]")], {})
+    assert (edits, why.rpartition(": ")[2]) == ([], "TYPE is used elsewhere too, or computed")
+    facts = replace(find_attached_facts(shared.third), args=(np.zeros((8, 8)),))
+    edits, (why,) = find_literal_edits(shared.third, facts, [change("x", "bf16[8@Y,8]")], {})
+    assert (edits, why.rpartition(": ")[2]) == ([], "the decorator has another text than the target was called with")
+
+
+def test_a_file_that_is_no_python_meanwhile_costs_no_search(shared, monkeypatch):
+    monkeypatch.setattr("linecache.getlines", lambda _: ["def own(:\n"])
+    edits, by_hand = find_literal_edits(shared.own, find_attached_facts(shared.own), [change("x", "bf16[8@Y,16]")], {})
+    assert (edits, len(by_hand)) == ([], 1)
+
+
+@pytest.mark.parametrize(("head", "line"), [
+    ('"""Steps."""\nfrom __future__ import annotations\n\n', 4),
+    ('"""Steps."""\n', 2),
+    ("# a comment\n", 2),
+    ("import os\n", 1),
+])  # fmt: skip
+def test_an_import_has_its_place(tmp_path, head, line):
+    file = tmp_path / "own.py"
+    file.write_text(f"{head}@cached\ndef step(x):\n    return x\n")
+    inserted = _write_import(str(file), "import jax")
+    assert inserted.line == line
+    ast.parse(apply_edits(file.read_text(), [inserted]))
+
+
 def test_types_keep_their_letters():
     assert retype("bf16[B@(X,Y),T, D]", "bf16[8,16@X,4@(Y,Z)]") == "bf16[B,T@X,D@(Y,Z)]"
     assert retype("f32[]", "f32[]") == "f32[]"
@@ -101,6 +141,7 @@ def test_edits_are_of_the_text_that_was_traced():
     first, second = (SourceEdit(file="a.py", line=1, before="x = 1\n", after=text) for text in ("x = 2\n", "x = 3\n"))
     inserted = SourceEdit(file="a.py", line=1, before="", after="import jax\n")
     assert apply_edits("x = 1\ny = 2\n", [inserted, first]) == "import jax\nx = 2\ny = 2\n"
+    assert apply_edits("\x0c\nx = 1\n", [replace(first, line=2)]) == "\x0c\nx = 2\n"
     for edits, why in (([first, second], "would be changed twice"), ([first], "is not as it was")):
         with pytest.raises(hloscope.HloscopeError, match=why):
             apply_edits("x = 1\n" if len(edits) == 2 else "x = 0\n", edits)
@@ -142,13 +183,13 @@ def test_a_suggestion_is_written_or_the_file_is_as_before(tmp_path, monkeypatch)
     assert document[0].keys() == {"file", "line", "before", "after"}
 
     def write(is_sure):
-        writing.write_best(request, found, is_sure=is_sure, say=said.append)
+        writing.write_best(request, found, is_sure=is_sure, fix="commit it", say=said.append)
 
-    with pytest.raises(hloscope.HloscopeError, match="has changes that are not committed"):
+    with pytest.raises(hloscope.HloscopeError, match="is not committed as it is"):
         write(is_sure=False)
     subprocess.run(["git", "init", "-q"], check=True)
     subprocess.run(["git", "add", "lost.py"], check=True)
-    with pytest.raises(hloscope.HloscopeError, match="has changes that are not committed"):
+    with pytest.raises(hloscope.HloscopeError, match="is not committed as it is"):
         write(is_sure=False)
     subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "first"], check=True)
     slow = SimpleNamespace(time=SimpleNamespace(step_us=1.03 * found.best.figures.step_us))
@@ -186,8 +227,10 @@ def test_links_and_ends_of_lines_stay(tmp_path):
 def test_what_cannot_be_written_is_said():
     own = SimpleNamespace(best=None)
     said = []
-    writing.write_best(Request(target="a.py:step"), own, is_sure=True, say=said.append)
+    writing.write_best(Request(target="a.py:step"), own, is_sure=True, fix="", say=said.append)
     assert said == ["nothing was written: no suggestion is better than the program as written"]
     best = SimpleNamespace(edits=(), by_hand=("x: P() -> P('X'): no decorator in the source says args=",))
     with pytest.raises(hloscope.HloscopeError, match="nothing was written"):
-        writing.write_best(Request(target="a.py:step"), SimpleNamespace(best=best), is_sure=True, say=said.append)
+        writing.write_best(
+            Request(target="a.py:step"), SimpleNamespace(best=best), is_sure=True, fix="", say=said.append
+        )
