@@ -30,7 +30,7 @@ _COMMANDS = {
     "doctor": "Report what is installed here, and whether it works.",
 }
 _OF_PROGRAMS = ("price", "timeline", "graph", "compare", "measure", "explain", "suggest", "shardings", "verify")
-_HOMES = {**dict.fromkeys(_OF_PROGRAMS, "programs"), "merge-reports": "check"}
+_HOMES = {**dict.fromkeys(_OF_PROGRAMS, "programs"), "merge-reports": "check", "rules": "about", "doctor": "about"}
 """The modules of commands that share one; any other command is `command` in its own module."""
 
 

@@ -246,7 +246,7 @@ _search_options = combine_options(
 def _write_best(found: Suggestions, options: dict[str, Any]) -> None:
     """Writes the best suggestion into the source once the report is out, if the user wants that."""
     if options["write"]:
-        from hloscope.app.writing import write_best
+        from hloscope.app.suggesting import write_best
 
         request = targets.make_request(options["target"], options)
         fix = "commit it first, or pass --yes"

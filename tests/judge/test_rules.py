@@ -24,7 +24,7 @@ from rule_cases import (
 import hloscope
 from hloscope.analysis.provenance import NOT_READ
 from hloscope.base.errors import NotationError
-from hloscope.cli.rules import command as rules_command
+from hloscope.cli.about import rules as rules_command
 from hloscope.judge.rule import Facts, cost_of, read_rule_doc
 from hloscope.judge.rules import RULES
 from hloscope.judge.rules.exposed_collective import suggest_overlap

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from hloscope.base.errors import HloscopeError
-from hloscope.pytest_plugin.call_sites import apply_edits, find_argument, make_edit, read_source, write_source
+from hloscope.pytest_plugin.inline import apply_edits, find_argument, make_edit, read_source, write_source
 
 ONE = ("all-reduce@Y <= 8KiB x1", "nothing else")
 SEVERAL = ("all-gather@X <= 8KiB x2", "all-reduce@Y <= 8KiB x1", "nothing else")

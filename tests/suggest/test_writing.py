@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hloscope
-from hloscope.app import writing
+from hloscope.app import suggesting
 from hloscope.app.requests import Request
 from hloscope.app.suggesting import Searching, find_suggestions
 from hloscope.compile.source_edits import _write_import, apply_edits, find_literal_edits, retype
@@ -183,7 +183,7 @@ def test_a_suggestion_is_written_or_the_file_is_as_before(tmp_path, monkeypatch)
     assert document[0].keys() == {"file", "line", "before", "after"}
 
     def write(is_sure):
-        writing.write_best(request, found, is_sure=is_sure, fix="commit it", say=said.append)
+        suggesting.write_best(request, found, is_sure=is_sure, fix="commit it", say=said.append)
 
     with pytest.raises(hloscope.HloscopeError, match="is not committed as it is"):
         write(is_sure=False)
@@ -196,7 +196,7 @@ def test_a_suggestion_is_written_or_the_file_is_as_before(tmp_path, monkeypatch)
     for outcome, why in (((None, "no such axis"), "fails"), ((slow, None), "the step with the suggestion is")):
         with monkeypatch.context() as patched:
             answer = SimpleNamespace(analysis=outcome[0], error=outcome[1])
-            patched.setattr(writing, "run_jobs", lambda *_, answer=answer, **__: [answer])
+            patched.setattr(suggesting, "run_jobs", lambda *_, answer=answer, **__: [answer])
             with pytest.raises(hloscope.HloscopeError, match=f"was taken back: .*{why}"):
                 write(is_sure=False)
         assert file.read_text() == LOST
@@ -217,20 +217,20 @@ def test_links_and_ends_of_lines_stay(tmp_path):
     own.write_bytes(b"x = 1\r\ny = 2\r\n")
     link.symlink_to(own)
     edits = (SourceEdit(file=str(link), line=2, before="y = 2\n", after="y = 3\n"),)
-    (change,) = writing.plan_changes(SimpleNamespace(edits=edits, by_hand=()))
+    (change,) = suggesting.plan_changes(SimpleNamespace(edits=edits, by_hand=()))
     assert (change.path, change.after) == (own, "x = 1\r\ny = 3\r\n")
     own.write_bytes(b"\xff")
     with pytest.raises(hloscope.HloscopeError, match="cannot be read"):
-        writing.plan_changes(SimpleNamespace(edits=edits, by_hand=()))
+        suggesting.plan_changes(SimpleNamespace(edits=edits, by_hand=()))
 
 
 def test_what_cannot_be_written_is_said():
     own = SimpleNamespace(best=None)
     said = []
-    writing.write_best(Request(target="a.py:step"), own, is_sure=True, fix="", say=said.append)
+    suggesting.write_best(Request(target="a.py:step"), own, is_sure=True, fix="", say=said.append)
     assert said == ["nothing was written: no suggestion is better than the program as written"]
     best = SimpleNamespace(edits=(), by_hand=("x: P() -> P('X'): no decorator in the source says args=",))
     with pytest.raises(hloscope.HloscopeError, match="nothing was written"):
-        writing.write_best(
+        suggesting.write_best(
             Request(target="a.py:step"), SimpleNamespace(best=best), is_sure=True, fix="", say=said.append
         )

@@ -1,9 +1,13 @@
-"""`hloscope rules`: the list of rules, the page of each rule, and the cases of plug-ins' rules."""
+"""Commands about hloscope itself.
+
+`rules` prints the list of rules, the page of each, and the results of plug-ins' cases; `doctor` says what works here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,12 +16,15 @@ from hloscope.cli import running
 from hloscope.cli.options import debug_option
 from hloscope.model.finding import RuleDoc
 
+if TYPE_CHECKING:
+    from hloscope.report.checkups import Checkup
+
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("--test", is_flag=True, help="Run the test cases of the plug-ins' rules, or those of NAME.")
 @debug_option
-def command(name: str | None, test: bool, debug: bool) -> None:
+def rules(name: str | None, test: bool, debug: bool) -> None:
     """List the rules and the other findings of commands, or print the page of NAME."""
     running.print_text(lambda: _answer(name, test), debug=debug)
 
@@ -96,3 +103,17 @@ def _describe_acceptance(doc: RuleDoc) -> list[str]:
         f"Accept it with a reason: --allow '{doc.name}: REASON', or in a comment on the line that it points to:",
         f"  # hloscope: allow {doc.name}: REASON",
     ]
+
+
+def _choose_exit_code(found: tuple[Checkup, ...], _options: object) -> int:
+    return EXIT_COULD_NOT_RUN if any(checkup.works is False for checkup in found) else EXIT_OK
+
+
+@click.command()
+@running.reports("checkups", _choose_exit_code)
+def doctor() -> tuple[Checkup, ...]:
+    """Report versions, the TPU compiler, JAX's private parts, the cache and the workers, and which of these work."""
+    from hloscope.app import doctor as checkups
+
+    with running.reserve_stdout():
+        return checkups.doctor()
