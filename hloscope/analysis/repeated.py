@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose, prod
+from operator import attrgetter
 
 from hloscope.analysis.model_parts import find_common_path, parse_scopes
 from hloscope.analysis.provenance import find_users_frame
@@ -49,6 +50,14 @@ class _Work:
     recomputed: float = 0.0
     source: tuple[SourceFrame, ...] = ()
 
+    @property
+    def place(self) -> _Place:
+        """The user's line."""
+        return _find_place(self.source)
+
+
+_BY_PLACE = attrgetter("place")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
@@ -91,9 +100,9 @@ def find_repeated_work(analysis: Analysis, program: Capture) -> RepeatedWork | N
     if shardy is None or (program.used_devices > 1 and not shardy.mesh):  # the older partitioner has no named axes
         return None
     kernels = [(kernel, _find_cost(kernel, program.kernel_costs)) for kernel in analysis.kernels]
-    traced = group_by([*_list_traced(shardy, kernels)], lambda work: _find_place(work.source))
+    traced = group_by([*_list_traced(shardy, kernels)], _BY_PLACE)
     devices = max(program.used_devices, prod(shardy.mesh.values()))  # text may be the program of one of several slices
-    compiled = group_by([*_list_compiled(analysis, kernels, devices)], lambda work: _find_place(work.source))
+    compiled = group_by([*_list_compiled(analysis, kernels, devices)], _BY_PLACE)
     lines = [
         _Line(traced=traced.get(place, ()), compiled=compiled.get(place, ()))
         for place in dict.fromkeys((*traced, *compiled))

@@ -160,13 +160,10 @@ def find_analysis(request: Request) -> Analysis:
     if request.is_folder:
         return _analyze_folder(request)
 
-    def finish(found: Analysis) -> Analysis:
-        return skip_helpers(found, request.helpers) if request.helpers else found
-
     def of_function(function: Function, stage: StageDisplay) -> Analysis:
         def begin(program: Capture) -> None:
             first = analyze_capture(program, function.name, request.judging)
-            request.door.begin("analysis", finish(first), stage)
+            request.door.begin("analysis", skip_helpers(first, request.helpers), stage)
 
         return analyze_function(
             replace(function, when_scheduled=begin) if request.begins else function,
@@ -176,7 +173,7 @@ def find_analysis(request: Request) -> Analysis:
         )
 
     found = follow(request, of_function=of_function, of_text=lambda text: analyze_text_target(text, request.judging))
-    return finish(found)
+    return skip_helpers(found, request.helpers) if request.helpers else found
 
 
 def _analyze_folder(request: Request) -> Analysis:
@@ -518,7 +515,7 @@ def find_shardings(request: Request) -> ShardingTable:
             f"{find_target_name(request.target)} is already compiled, and its shardings are already propagated",
             fix=say("name the function itself, or use ", Command("analyze")),
         )
-    return follow(request, of_function=propagate_shardings)
+    return follow(request, of_function=propagate_shardings, compiles=False)
 
 
 def propagate_shardings(function: Function, _: Stage = lambda _: None) -> ShardingTable:

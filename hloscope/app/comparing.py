@@ -428,7 +428,11 @@ def find_measurement(request: Request, *, on: str, runs: int, folder: Path | Non
     """
     if request.is_text:
         raise TargetError(f"{request.target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
-    return follow(request, of_function=lambda function, _: _measure_function(function, on=on, runs=runs, folder=folder))
+
+    def measured(function: Function, _: object) -> CompareDocument:
+        return _measure_function(function, on=on, runs=runs, folder=folder)
+
+    return follow(request, of_function=measured, compiles=False)
 
 
 def _measure_function(function: Function, *, on: str, runs: int, folder: Path | None) -> CompareDocument:

@@ -260,6 +260,7 @@ def _analyze_job(job: Job, *, cached: bool) -> Analysis:
     from hloscope.analysis.model_parts import skip_helpers
     from hloscope.app.analyzing import analyze_function, analyze_text_target
     from hloscope.app.config import find_helpers, load_project_plugins
+    from hloscope.compile.client import start_worker_ahead
     from hloscope.compile.functions import Function
     from hloscope.judge.checks import is_scheduled_enough
 
@@ -268,10 +269,12 @@ def _analyze_job(job: Job, *, cached: bool) -> Analysis:
         found = analyze_text_target(*_read_job_text(job))
     else:
         facts = make_facts(**{**job.target.options, "slice": job.slice, "timeout_s": 0})  # the whole job has a limit
+        store = open_default_store() if cached else None
+        start_worker_ahead(job.target.function or "", job.slice, store)
         function = Function(
             target=job.target.function or "",
             facts=facts,
-            store=open_default_store() if cached else None,
+            store=store,
             when_compiled=lambda _: _check_origin(job),
             wanted=job.wanted,
             is_enough=partial(is_scheduled_enough, contract=job.contract, baseline=job.baseline),

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -550,15 +551,13 @@ class Request:
             object.__setattr__(self, name, value)
 
     def facts(self) -> TargetFacts:
-        """The options of a function as facts, after all preparations for its import.
+        """The options of a function as facts.
 
         Raises:
-            HloscopeError: An option is invalid, or JAX is not installed.
+            HloscopeError: An option is invalid.
         """
         facts = self.door.read(self.said)
-        facts = facts if self.configured is None else facts.over(self.configured)
-        self.door.prepare(facts)
-        return facts
+        return facts if self.configured is None else facts.over(self.configured)
 
     def facts_of_text(self) -> TargetFacts:
         """The options of HLO text as facts.
@@ -572,7 +571,11 @@ class Request:
 
 
 def follow(
-    request: Request, *, of_function: Callable[[Function, StageDisplay], T], of_text: Callable[[Text], T] | None = None
+    request: Request,
+    *,
+    of_function: Callable[[Function, StageDisplay], T],
+    of_text: Callable[[Text], T] | None = None,
+    compiles: bool = True,
 ) -> T:
     """Resolves the target of a request, and passes it to the function for its kind.
 
@@ -580,6 +583,7 @@ def follow(
         request: The request.
         of_function: Called with a function, once everything is ready to import it.
         of_text: Called with HLO text, which needs no JAX; None if the caller has refused text.
+        compiles: Whether a function is compiled for a slice, so that a compiler starts while it is imported and traced.
 
     Raises:
         HloscopeError: The target cannot be read, or an option does not apply to it.
@@ -597,14 +601,19 @@ def follow(
     from hloscope.base.store import open_default_store
     from hloscope.compile.functions import Function
 
-    facts, captured = request.facts(), list["Capture"]()
+    facts, store, captured = request.facts(), open_default_store(), list["Capture"]()
+    if compiles and find_spec("jax") is not None:
+        from hloscope.compile.client import start_worker_ahead
+
+        start_worker_ahead(target, facts.slice, store)
+    door.prepare(facts)
     try:
         with door.quiet(), door.progress() as stage:
             function = Function(
                 target=target,
                 facts=facts,
                 stage=stage,
-                store=open_default_store(),
+                store=store,
                 when_compiled=captured.append,
                 wanted=CompileStage.SCHEDULED if request.begins else request.wanted,
                 is_enough=(lambda _: False) if request.begins else request.is_enough,

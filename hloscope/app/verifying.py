@@ -146,12 +146,10 @@ def _run_verification(
     ignore: Collection[str],
     stage: Stage,
 ) -> Verification:
-    from hloscope.compile.client import start_worker_ahead
     from hloscope.compile.devices import provide_devices, run_on_enough_devices
     from hloscope.compile.importing import isolate_call
     from hloscope.verification.run_location import run_in_chosen_process
 
-    start_worker_ahead(find_target_name(target), facts.slice, open_default_store())
     with isolate_call():
         both = partial(_analyze_both, target, reference, facts, settings, stage)
         found, job, numerics = run_on_enough_devices((target, reference), facts, both)

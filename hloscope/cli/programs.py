@@ -352,7 +352,7 @@ def measure(target: str, on: str, runs: int, save: Path | None, **options: Any) 
     """Run TARGET on random arguments under JAX's profiler, and compare the measured times with the prediction."""
     from hloscope.app.comparing import find_measurement
 
-    return find_measurement(targets.make_request(target, options, ahead=False), on=on, runs=runs, folder=save)
+    return find_measurement(targets.make_request(target, options), on=on, runs=runs, folder=save)
 
 
 _VERIFY_EPILOG = """\b

@@ -23,21 +23,18 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 
 
-def make_request(target: str | None, options: Options, *, ahead: bool = True, **more: Any) -> Request:
+def make_request(target: str | None, options: Options, **more: Any) -> Request:
     """The request of a command line.
 
     Args:
         target: The target as the user typed it; None if it names none.
         options: The values of the command's options, `target_options` among them.
-        ahead: Whether to start the compiler of a function at once, before everything else is imported.
         more: Other attributes of the request.
 
     Raises:
         HloscopeError: The targets file or an option of rules is invalid.
     """
     target = None if target is None else resolve_name(target, options)
-    if ahead and target is not None:
-        _start_compiler(target, options["slice"])
     from hloscope.app.requests import PROFILE_PROGRAM, Request
 
     if "select" in options:
@@ -138,18 +135,6 @@ def _resolve_in_project(name: str, options: Options) -> str:
     function = job.target.function or ""
     file, colon, rest = function.rpartition(":")
     return f"{os.path.relpath(project.root / file)}{colon}{rest}" if file.endswith(".py") else function
-
-
-def _start_compiler(target: str, slice_name: str | None) -> None:
-    from importlib.util import find_spec
-
-    from hloscope.compile.hlo_files import is_hlo_target
-
-    if target != "-" and not is_hlo_target(target) and not os.path.isdir(target) and find_spec("jax") is not None:
-        from hloscope.base.store import open_default_store
-        from hloscope.compile.client import start_worker_ahead
-
-        start_worker_ahead(target, slice_name, open_default_store())
 
 
 def make_judging(options: Options) -> RuleSelection:

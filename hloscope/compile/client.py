@@ -23,6 +23,7 @@ from hloscope.compile.cache import is_likely_cached, read_compile_flags
 from hloscope.compile.pool import WorkerDied, WorkerPool
 from hloscope.compile.slots import BYTES_PER_WORKER, count_cores, count_slots, find_free_bytes
 from hloscope.compile.stages import find_full_temporary_folder, find_stage_check
+from hloscope.compile.target import find_target_name
 from hloscope.model.capture import CompiledProgram, CompileRequest, ShardyModule
 from hloscope.model.vocabulary import CompileStage
 from hloscope.tpu.slices import Slice, find_smallest_slice
@@ -124,15 +125,15 @@ def make_worker_environment(simulated_devices: int = 1) -> dict[str, str]:
     return found | {"XLA_FLAGS": flags} if flags else {name: found[name] for name in found if name != "XLA_FLAGS"}
 
 
-def start_worker_ahead(target: str, slice_name: str | None, store: Store | None) -> None:
+def start_worker_ahead(target: Callable[..., Any] | str, slice_name: str | None, store: Store | None) -> None:
     """Starts a worker while a target is imported and traced, unless its last compile is still in the cache.
 
     Args:
-        target: The user's name for it.
+        target: It, or its name.
         slice_name: The requested slice; None if not known yet.
         store: The cache of compiles.
     """
-    if _other_workers.get() is not None or (store is not None and is_likely_cached(store, target)):
+    if _other_workers.get() is not None or (store is not None and is_likely_cached(store, find_target_name(target))):
         return
     if slice_name is None or not slice_name.startswith(("cpu", "attached")):
         get_pool().warm(make_worker_environment(), slice_name or _ANY_SLICE)

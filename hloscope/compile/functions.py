@@ -103,9 +103,7 @@ def begin_compile(
 
 
 def with_function(function: Function, use: Callable[[Callable[..., Any], TargetFacts], T]) -> T:
-    """Imports a target and does something with its function, while no other call does and a compiler starts.
-
-    No compiler starts for a program whose compile is in the store.
+    """Imports a target and does something with its function, while no other call does.
 
     Args:
         function: The target.
@@ -115,7 +113,6 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
     Raises:
         HloscopeError: The input is invalid.
     """
-    from hloscope.compile.client import start_worker_ahead
     from hloscope.compile.devices import check_devices_seen, run_on_enough_devices
     from hloscope.compile.importing import enter_modules_of, isolate_call
     from hloscope.compile.jax_targets import convert_to_function
@@ -132,7 +129,6 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
         with enter_modules_of(found):
             return use(found, known)
 
-    start_worker_ahead(function.name, facts.slice, function.store)
     with isolate_call():
         return run_on_enough_devices((target,), facts, work)
 
