@@ -29,7 +29,7 @@ from hloscope.judge.rule import Facts, cost_of, read_rule_doc
 from hloscope.judge.rules import RULES
 from hloscope.judge.rules.exposed_collective import suggest_overlap
 from hloscope.judge.verdict import BreachKind
-from hloscope.model import ModelPart, Phase, Role, SourceFrame, StepTime
+from hloscope.model import IntermediateFact, ModelPart, Phase, Role, SourceFrame, StepTime
 from hloscope.model.vocabulary import Kind, Link, Origin
 from hloscope.verification.judging import RULE_NAMES
 
@@ -399,6 +399,17 @@ def test_an_option_of_a_rule_is_obeyed(options, found):
 def test_bytes_that_are_not_known_are_not_taken_for_few(name, facts):
     [finding] = judged_with(one_collective(payload_bytes=None, wire_bytes=None, **facts), select=[name]).findings
     assert (finding.rule, finding.cost) == (name, None)
+
+
+def test_the_result_of_a_collective_is_no_array_that_was_left_whole():
+    found = one_collective()
+    (collective,) = found.collectives
+    whole = {"global_shape": (16384, 8192), "local_shape": (16384, 8192), "sharding": "P(None, None)"}
+    sizes = {"dtype": "bf16", "bytes_per_device": 1 << 28, "padded_bytes_per_device": 1 << 28, "memory_space": 0}
+    for name, rules in ((f"{collective.name}[1]", []), ("fusion.1", ["replicated-large-array"])):
+        made = IntermediateFact(name=name, computation=collective.computation, line=1, **whole, **sizes)
+        judged = judged_with(replace(found, intermediates=(made,)), select=["replicated-large-array"])
+        assert [finding.rule for finding in judged.findings] == rules
 
 
 def test_bytes_that_are_not_known_are_not_small():

@@ -1,7 +1,8 @@
 """A large array that is replicated on every device.
 
 What it does: reports an argument, an output or an intermediate array above a given size that no mesh axis shards. An
-intermediate array is reported only if its sharding in the original program is known.
+intermediate array is reported only if its sharding in the original program is known, and not if a collective makes it:
+that one is reported itself.
 
 Why it matters: the array takes its full size in the memory of every device, and each device reads or writes all of it.
 
@@ -42,7 +43,10 @@ class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=
         for role, array in facts.used_arrays:
             if self._is_whole(array):
                 yield self._finding(f"{role} {array.name}", array, facts)
-        whole = (made for made in facts.analysis.intermediates if made.sharding is not None and self._is_whole(made))
+        moved = {(collective.computation, collective.name) for collective in facts.analysis.collectives}
+        known = (made for made in facts.analysis.intermediates if made.sharding is not None)
+        own = (made for made in known if (made.computation, made.name.partition("[")[0]) not in moved)
+        whole = filter(self._is_whole, own)
         for made in {(made.local_shape, made.source): made for made in whole}.values():
             found = self._finding("the array", made, facts)
             place = render_users_line(made.source)
