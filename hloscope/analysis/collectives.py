@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +39,7 @@ from hloscope.analysis.provenance import (
 from hloscope.analysis.spellings import is_worth_reading, may_transfer, read_transfer, starts_chain
 from hloscope.analysis.totals import Reach, find_reach
 from hloscope.analysis.transfers import (
+    ZEROS,
     Transfer,
     TransferSite,
     count_wire_bytes,
@@ -180,7 +180,7 @@ class CollectiveRecorder:
             "undone_by": find_undoing_slice(graph, transfer, results) if kind is Kind.ALL_GATHER else None,
             "moved_values": tuple(value for value, _ in made),
             "moves_zeros": bool(made)
-            and all(_ZEROS.fullmatch(maker.value.instruction.literal or "") for _, maker in made),
+            and all(ZEROS.fullmatch(maker.value.instruction.literal or "") for _, maker in made),
             "loop_invariant": _is_loop_invariant(graph, context.loops, makers),
             "narrow_type": _find_narrow_type(graph, transfer, makers, results, wide),
         }
@@ -241,8 +241,6 @@ def _find_results(transfer: Transfer, own: Sequence[HloInstruction]) -> tuple[Va
 
 _LOOP_LIMIT = 16
 _SLICES = frozenset({"dynamic-slice", "slice"})
-_ZEROS = re.compile(r"[\s{}(),]*(?:(?:-?0(?:\.0*)?(?:[eE][+-]?\d+)?|false)[\s{}(),]*)++")
-"""The literal of a constant of nothing but zeros, of any type and shape."""
 _CONVERTED_FORMS = RESHAPES | {"convert"}
 
 

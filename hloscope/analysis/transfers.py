@@ -15,7 +15,7 @@ from hloscope.analysis.trip_counts import CompareDirection, wrap_integer
 from hloscope.base.units import count_array_bytes, count_element_bits, sum_known
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 from hloscope.hlo.call_graph import HloGraph, Value
-from hloscope.model import ArrayShape, Mesh, Unmodelled
+from hloscope.model import ArrayShape, Collective, Mesh, Unmodelled
 from hloscope.model.vocabulary import Bound, Kind, Link
 
 # ---- the bytes that a collective moves
@@ -304,6 +304,8 @@ def make_opaque(place: TransferSite, what: str, link: Link | None = None) -> Tra
 # device.
 
 _SLICES = frozenset({"dynamic-slice"})
+ZEROS = re.compile(r"[\s{}(),]*(?:(?:-?0(?:\.0*)?(?:[eE][+-]?\d+)?|false)[\s{}(),]*)++")
+"""The literal of a constant of nothing but zeros, of any type and shape."""
 _CONVERSIONS = frozenset({"convert"})
 _ELEMENTWISE = frozenset({"convert", "negate", "abs", "exponential", "tanh", "logistic", "rsqrt", "sqrt"})
 """Opcodes with one operand after which each device still needs only its own part."""
@@ -322,6 +324,24 @@ def find_result_slices(graph: HloGraph, results: Iterable[Value]) -> tuple[Array
         if len(shapes) == before:
             return ()
     return tuple(shapes)
+
+
+def gathers_by_summing(graph: HloGraph, collective: Collective) -> bool:
+    """Returns whether an all-reduce sums the parts of an array that each device has and that are zero on all others.
+
+    libtpu compiles some all-gathers so.
+    """
+    if collective.kind is not Kind.ALL_REDUCE or len(collective.operand_shapes) != 1:
+        return False
+    operand = graph.module.computation(collective.computation).instruction(collective.name).operand(0)
+    if operand is None:
+        return False
+    made, frames = find_maker(graph, Value(operand))
+    whole = made.instruction.operand(0) if made.instruction.opcode == "dynamic-update-slice" else None
+    if whole is None:
+        return False
+    filled = find_maker(graph, Value(whole), frames).value.instruction
+    return ZEROS.fullmatch(filled.literal or "") is not None
 
 
 def find_narrower_use(graph: HloGraph, results: Iterable[Value]) -> str | None:

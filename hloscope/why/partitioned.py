@@ -195,6 +195,14 @@ def find_ancestor(
     return alike[0] if len(alike) == 1 else None
 
 
+def find_gather(final: Collective, earlier: SpmdModule) -> Collective | None:
+    """The partitioner's only all-gather of the array that a final all-reduce sums from the parts of each device."""
+    devices = max(map(len, final.groups), default=1)
+    parts = tuple(count // devices for count in _count_elements(final))
+    alike = [*islice(earlier.having(("size", ((Kind.ALL_GATHER, final.axes, parts), _list_element_types(final)))), 2)]
+    return alike[0] if len(alike) == 1 else None
+
+
 def _find_by_channel(
     final: Collective, numbers: frozenset[int], channel: int | None, earlier: SpmdModule
 ) -> Iterator[Collective]:
@@ -274,8 +282,11 @@ def _size_key(collective: Collective) -> object:
 
 
 def _count_array_elements(collective: Collective) -> object:
-    elements = tuple(sorted(prod(dimensions) for dimensions in list_dimensions(collective.operand_shapes)))
-    return collective.kind, collective.axes, elements
+    return collective.kind, collective.axes, _count_elements(collective)
+
+
+def _count_elements(collective: Collective) -> tuple[int, ...]:
+    return tuple(sorted(prod(dimensions) for dimensions in list_dimensions(collective.operand_shapes)))
 
 
 def _list_element_types(collective: Collective) -> tuple[str, ...]:

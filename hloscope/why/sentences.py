@@ -288,7 +288,8 @@ def render_sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] 
         return body
     more = _render_combined(reason, others)
     if reason.kind is ReasonKind.AUTHORED:
-        return f"{body}{more}"
+        made = f", compiled to {'an' if kind[0] in 'ao' else 'a'} {kind}" if reason.rewritten_from else ""
+        return f"{body}{made}{more}"
     doubt = "" if reason.certain else "likely: "
     several = f" (one of {reason.candidates} possible places)" if reason.candidates > reason.combined else ""
     was = reason.rewritten_from if reason.rewritten_from != kind else None
@@ -364,9 +365,8 @@ def _render_cause(reason: Reason) -> str:
         case ReasonKind.AUTHORED:
             backward = reason.producer is not None and is_gradient(reason.producer.op_name)
             author = "the transpose of a collective written by the user" if backward else "written by the user"
-            was = f", rewritten from this {reason.rewritten_from}" if reason.rewritten_from else ""
             written = _render_operation(reason.producer, "`a collective`")
-            return f"{author}: {written} over {render_axes(reason)}{was}"
+            return f"{author}: {written} over {render_axes(reason)}"
         case ReasonKind.PARTIAL_SUM:
             return _render_sum_cause(reason)
         case ReasonKind.CONSTRAINT:

@@ -13,9 +13,11 @@ from hloscope.analysis.analyze import list_collectives
 from hloscope.analysis.arrays import render_partition_spec
 from hloscope.analysis.model_parts import attach_modules
 from hloscope.analysis.provenance import find_source_frames
+from hloscope.analysis.transfers import gathers_by_summing
 from hloscope.base.errors import HloParseError, HloscopeError
 from hloscope.base.results import group_by
 from hloscope.hlo import HloModule, Sharding, parse_module, pause_collector
+from hloscope.hlo.call_graph import find_call_graph
 from hloscope.model import Analysis, ArrayShape, Collective, Collectives, Mesh, ModelPart, Role, SourceFrame
 from hloscope.model.capture import (
     Capture,
@@ -470,8 +472,11 @@ class _Explainer:
             own = self._numbers(final)
             earlier = partitioned.link(final, own, channel, before)
             ancestor = None if earlier is not None else partitioned.find_ancestor(final, own, channel, before)
+            is_whole = id(final) in self._whole
+            if earlier is None and ancestor is None and is_whole:
+                gathers = gathers_by_summing(find_call_graph(self._module), final)
+                ancestor = partitioned.find_gather(final, before) if gathers else None
             if earlier is None and ancestor is None:
-                is_whole = id(final) in self._whole
                 earlier = (
                     partitioned.link_by_size(final, self._sizes, before)
                     if is_whole

@@ -155,6 +155,18 @@ def test_permutes_of_a_windowed_product_are_told_as_the_gather_that_they_are(say
     says(sorted({one.why for one in permutes}))
 
 
+def test_a_gather_that_is_compiled_to_a_sum_is_the_users_gather(explained):
+    found = explained("easily_mistaken.py:gathered_sizes")
+    (one,) = found.collectives
+    assert (one.kind.value, one.origin.value, one.reason.rewritten_from) == ("all-reduce", "rewritten", "all-gather")
+    assert one.why.endswith("in column) over X, Y, compiled to an all-reduce")
+    (finding,) = (each for each in found.findings if each.rule == "all-reduce-then-slice")
+    assert "all_to_all" in finding.fix
+    assert "psum_scatter" not in finding.fix
+    (summed,) = explained("easily_mistaken.py:summed_parts").collectives
+    assert (summed.origin.value, summed.reason.rewritten_from) == ("authored", None)
+
+
 def test_parts_that_are_added_up_where_shardy_would_move_the_operands_are_told_as_a_sum(says, explained):
     found = explained("easily_mistaken.py:fully_sharded_gradients").collectives
     sums = [one for one in found if one.kind.value in ("all-reduce", "reduce-scatter")]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hloscope.analysis.transfers import gathers_by_summing
 from hloscope.judge.rule import BuiltinRule, Facts, finding_at, over_axes
 from hloscope.model import Collective
 from hloscope.model.finding import Finding, Severity
@@ -30,13 +31,18 @@ class AllReduceThenSlice(BuiltinRule, name="all-reduce-then-slice", severity=Sev
         """Yields a warning for each all-reduce of which only the device's own slices are read."""
         for collective in facts.sending:
             if collective.result_slices:
+                gathers = facts.graph is not None and gathers_by_summing(facts.graph, collective)
+                what = f"{'puts together' if gathers else 'reduces'} {', '.join(map(str, collective.operand_shapes))}"
                 yield finding_at(
                     self,
                     collective,
-                    f"{over_axes(collective)} reduces {', '.join(map(str, collective.operand_shapes))}, "
+                    f"{over_axes(collective)} {what}, "
                     f"but only {', '.join(map(str, collective.result_slices))} of the result is used",
-                    fix=_suggest_fix(collective),
+                    fix=_GATHERED if gathers else _suggest_fix(collective),
                 )
+
+
+_GATHERED = "exchange only these parts: jax.lax.all_to_all under shard_map, instead of an all_gather of everything"
 
 
 def _suggest_fix(collective: Collective) -> str:

@@ -211,3 +211,26 @@ def loss_and_gradient(x, w):
     """The loss is summed by hand, four bytes; the gradient by differentiation, in the same transfer."""
     loss, gradient = jax.value_and_grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
     return jax.lax.psum(loss, "X"), gradient
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("s32[64@(X,Y)]",), out="P(('X', 'Y'))")
+def gathered_sizes(sizes):
+    """Gathers a few numbers by hand, of which libtpu sums the parts, and keeps a column of them."""
+
+    @jax.shard_map(in_specs=P(("X", "Y")), out_specs=P(("X", "Y")), check_vma=False)
+    def column(sizes):
+        return jax.lax.all_gather(sizes, ("X", "Y"))[:, jax.lax.axis_index(("X", "Y"))]
+
+    return column(sizes)
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@Y,8]",))
+def summed_parts(rows):
+    """Sums by hand what is zero on all devices but one."""
+
+    @jax.shard_map(in_specs=P("Y"), out_specs=P(), check_vma=False)
+    def whole(rows):
+        mine = jax.lax.dynamic_update_slice(jnp.zeros((64, 8)), rows, (16 * jax.lax.axis_index("Y"), 0))
+        return jax.lax.psum(mine, "Y")
+
+    return whole(rows)
