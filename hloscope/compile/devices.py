@@ -105,10 +105,13 @@ def _list_local_devices(process_index: int | None = None, backend: Any = None, h
 
 
 def count_simulated_devices() -> int | None:
-    """The number of simulated devices that user code sees; None if it sees real ones, or none yet."""
+    """The number of simulated devices that user code sees, or will see when it asks; None if it sees real ones."""
     own = count_shown_devices()
-    if own is not None or not backends_are_initialised():
+    if own is not None:
         return own
+    if not backends_are_initialised():
+        count = jax.config.jax_num_cpu_devices if jax.config.jax_platforms == "cpu" else 0
+        return count if count > 0 else None  # -1 leaves it to XLA's flags
     return None if jax.default_backend() != "cpu" else len(jax.devices())
 
 

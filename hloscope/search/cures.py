@@ -38,7 +38,7 @@ from hloscope.search.trials import (
     price_resharding,
 )
 from hloscope.why.claims import Claims
-from hloscope.why.decisions import IdleAxes, list_worth_trying
+from hloscope.why.decisions import IdleAxes, find_crossing_axes, list_worth_trying
 from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import is_written, to_frames
 from hloscope.why.stage import explain_analysis, read_captured
@@ -338,7 +338,7 @@ class _CureSearch:
         requested output is the reason.
         """
         best: _Done | None = None
-        of_caller = bool(self._find_unlike_outputs(decision))
+        of_caller = bool(self._find_unlike_outputs(decision)) or self._crosses_slices(decision)
         for is_of_caller in (of_caller, not of_caller):
             if best is None or not best[2].helps:
                 ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, _Cure())
@@ -373,6 +373,10 @@ class _CureSearch:
             return ()
         idle = IdleAxes(self._program.claims)
         return idle.find_unlike_outputs(decision.axis, decision.winner, decision.loser)
+
+    def _crosses_slices(self, decision: Decision) -> bool:
+        """True if the axis of a decision that is not lost is expensive because it crosses slices."""
+        return not decision.is_lost and decision.axis in find_crossing_axes(self._subject.analysis.collectives)
 
     # Ranking.
 
@@ -491,7 +495,9 @@ class _CureSearch:
             return []
         found: list[Resharding] = []
         leaves = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph)
-        if decision.kind is DecisionKind.IDLE:
+        if self._crosses_slices(decision):
+            plain += _keep_within_slices(leaves, self._program.claims, decision)
+        elif decision.kind is DecisionKind.IDLE:
             found += _extend_requests(leaves, self._program.claims, decision)
         elif decision.winner is None or any(asker.by == "output" for asker in decision.held_by):
             plain += _return_as_given(leaves, self._program.claims, decision, self._find_unlike_outputs(decision))
@@ -680,6 +686,34 @@ def _store_as_computed(leaves: ProgramLeaves, decision: Decision) -> Iterator[Re
         yield change
 
 
+def _keep_within_slices(leaves: ProgramLeaves, claims: Claims, decision: Decision) -> Iterator[Resharding]:
+    """The arguments and requested results that have no part of the winner, such as weights, within slices only.
+
+    Of a training step, the sums of gradients are then all that crosses slices.
+    """
+    asked = [leaf for leaf in leaves.results if leaf.asked is not None]
+    arguments, results = (
+        [(leaf, spec) for leaf in side if (spec := _take_axis(leaf, claims, decision)) is not None]
+        for side in (leaves.arguments, asked)
+    )
+    change = leaves.change(arguments, results) if arguments else None
+    if change is not None:
+        yield change
+
+
+def _take_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
+    """The sharding of a leaf without a decision's axis; None if it lacks that, or shards the winner's dimension."""
+    if leaf.value is None or leaf.sharding is None or decision.winner is None:
+        return None
+    if decision.axis not in axes_in(leaf.sharding) or claims.find_dimensions(leaf.value, decision.winner):
+        return None
+    return _drop_axis(leaf.sharding, decision.axis)
+
+
+def _drop_axis(sharding: ValueSharding, dropped: str) -> ValueSharding:
+    return tuple(tuple(axis for axis in axes if whole_axis(axis) != dropped) for axes in sharding)
+
+
 def _return_as_given(
     leaves: ProgramLeaves, claims: Claims, decision: Decision, outputs: Sequence[str]
 ) -> Iterator[Resharding]:
@@ -696,9 +730,9 @@ def _give_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSh
     if leaf.value is None or leaf.sharding is None or decision.loser is None:
         return None
     numbers = claims.find_dimensions(leaf.value, decision.loser)[:1]
-    without = [tuple(axis for axis in axes if whole_axis(axis) != decision.axis) for axes in leaf.sharding]
     if not numbers:
         return None
+    without = _drop_axis(leaf.sharding, decision.axis)
     return tuple((*axes, decision.axis) if at in numbers else axes for at, axes in enumerate(without))
 
 

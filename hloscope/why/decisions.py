@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
+from itertools import islice
 from math import inf
 from operator import add
 from typing import NamedTuple
@@ -19,9 +20,10 @@ from hloscope.model.analysis import RepeatedWork
 from hloscope.model.capture import ShardyOp, ShardyValue, multiply_axis_sizes, whole_axis
 from hloscope.model.decision import Decision, DecisionKind
 from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
-from hloscope.model.vocabulary import Bound
+from hloscope.model.vocabulary import Bound, Link
 from hloscope.why.claims import Claims
 from hloscope.why.reshards import known_sharding
+from hloscope.why.sentences import find_kept_axes
 from hloscope.why.shardy_graph import MOVE_KINDS, DimensionClass
 
 LEAST_GAIN = 0.05
@@ -113,16 +115,39 @@ def find_decisions(
 
 
 def list_worth_trying(found: Analysis) -> tuple[Decision, ...]:
-    """The decisions to try the other way round: those that are lost, and then what is made whole at a notable cost."""
+    """The decisions to try the other way round: those that are lost, and then others at a notable cost.
+
+    These are the costliest one that makes a dimension whole, one of an axis that crosses slices, and one of sums that a
+    constraint requests.
+    """
     lost = tuple(decision for decision in found.decisions if decision.is_lost)
     step_us = inf if found.time is None else found.time.step_us
-    whole = tuple(
+    costly = [
         decision
         for decision in found.decisions
-        if decision.kind is DecisionKind.MADE_WHOLE and not decision.is_lost and decision.collectives
-        if (decision.exposed_us or 0.0) >= LEAST_TRIED * step_us
-    )
-    return (*lost, *whole[:1])
+        if not decision.is_lost and decision.collectives and (decision.exposed_us or 0.0) >= LEAST_TRIED * step_us
+    ]
+    crossing = find_crossing_axes(found.collectives)
+    whole = (decision for decision in costly if decision.kind is DecisionKind.MADE_WHOLE)
+    apart = (each for each in costly if each.kind is DecisionKind.CONTENDED and each.axis in crossing)
+    requested = {each.name for each in found.collectives if each.reason is not None and _is_requested_sum(each.reason)}
+    summed = (each for each in costly if not requested.isdisjoint(each.collectives))
+    first = {each.name: each for each in (*islice(whole, 1), *islice(apart, 1), *islice(summed, 1))}
+    return (*lost, *first.values())
+
+
+def _is_requested_sum(reason: Reason) -> bool:
+    """Returns whether a constraint of the program requests a sum on every device."""
+    by_constraint = any(asker.by == "constraint" for asker in reason.asked_by)
+    return reason.kind is ReasonKind.PARTIAL_SUM and by_constraint and not find_kept_axes(reason)
+
+
+def find_crossing_axes(collectives: Iterable[Collective]) -> frozenset[str]:
+    """The mesh axes of collectives that cross slices, without those of collectives that do not."""
+    axes: dict[bool, set[str]] = {True: set(), False: set()}
+    for collective in collectives:
+        axes[collective.link is not Link.ICI].update(map(whole_axis, collective.axes or ()))
+    return frozenset(axes[True] - axes[False])
 
 
 def _find_repeated(

@@ -27,7 +27,7 @@ from hloscope.why.shardings import (
     make_operation,
     make_tensor,
 )
-from hloscope.why.shardy_graph import COLLECTIVE_KINDS, is_users_constraint, to_frames
+from hloscope.why.shardy_graph import COLLECTIVE_KINDS, ShardyGraph, is_users_constraint, is_written, to_frames
 
 _REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation"})
 _CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
@@ -79,14 +79,20 @@ def _find_requests_behind(program: UserProgram, reshard: Reshard) -> tuple[Shard
     first = reshard.consumers[0][0]
     if len(reshard.consumers) > 1 or first.kind == "stablehlo.reshape" or not graph.keeps_elements(first):
         return None, ()
-    value = graph.value(first.results[0])
+    asking, value = _follow_to_constraint(graph, graph.value(first.results[0]))
+    if asking is not None:
+        return asking, (program.askers.make_asker(asking, ",".join(reshard.axes)),)
+    is_returned = all(user.kind == "func.return" for user, _ in graph.users(value))
+    return None, _find_output_requests(program, value, reshard.axes) if is_returned else ()
+
+
+def _follow_to_constraint(graph: ShardyGraph, value: ShardyValue) -> tuple[ShardyOp | None, ShardyValue]:
+    """The constraint to which a value goes, unchanged but for its form and type, and the last value on the way."""
     while len(users := graph.users(value)) == 1 and graph.keeps_elements(users[0][0]):
         if is_users_constraint(users[0][0]):
-            return users[0][0], (program.askers.make_asker(users[0][0], ",".join(reshard.axes)),)
+            return users[0][0], value
         value = graph.value(users[0][0].results[0])
-    return None, _find_output_requests(program, value, reshard.axes) if all(
-        user.kind == "func.return" for user, _ in users
-    ) else ()
+    return None, value
 
 
 def explain_operand(program: UserProgram, op: ShardyOp, number: int, axes: Axes) -> Reason | None:
@@ -335,6 +341,11 @@ def _describe_need(
     program: UserProgram, axes: Axes, wanted: ValueSharding, users: Sequence[tuple[ShardyOp, int]], result: ShardyValue
 ) -> dict[str, Any]:
     """The consumer of a sum over some axes, and the needed form."""
+    asking, _ = _follow_to_constraint(program.graph, result)
+    if asking is not None and is_written(asking):
+        asked = program.askers.make_asker(asking, ",".join(axes))
+        by_constraint = {"consumer": make_operation(program, asking), "operand": 0, "asked_by": (asked,)}
+        return {"wanted": wanted, **by_constraint}
     consumer, operand = users[0] if users else (None, None)
     while consumer is not None and consumer.kind == "stablehlo.convert":
         onward = program.graph.real_users(program.graph.value(consumer.results[0]))

@@ -467,6 +467,8 @@ def _render_demand(reason: Reason) -> str:
     if output is not None:
         return f"the requested output {output.sharding or output.name} {state}"
     needed = f"only its own shard of the {part} over {', '.join(left)}" if left else f"the full {part}"
+    if _find_asker_by(reason, "constraint") is not None:
+        return f"the sharding constraint {_name_constraint(reason)} requests {needed}"
     return f"{_render_operation(reason.consumer, 'each device')} needs {needed}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 
@@ -215,3 +216,20 @@ def test_platform_cpu_turns_it_off(tmp_path, monkeypatch):
     )
     found = hloscope.analyze("as_it_is:step", ("f32[8]",), slice="v5e:1x1", platform="cpu")
     assert found.collectives == ()
+
+
+@pytest.mark.process
+def test_the_first_program_of_a_process_is_shown_the_slice_like_a_second_one():
+    program = """
+import jax
+from hloscope.compile.devices import run_on_enough_devices
+from hloscope.compile.simulated_slice import find_posed_slice
+from hloscope.compile.target import TargetFacts
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+for _ in range(2):
+    print(run_on_enough_devices(("model.py:step",), TargetFacts(), find_posed_slice).name)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["v5e:2x4", "v5e:2x4"]

@@ -62,7 +62,8 @@ def _suggest_fix(collective: Collective) -> str:
             "gradients of its own, and nothing is gained"
         )
     axes = ",".join(collective.axes) if collective.axes else "its axis"
-    return say(f"keep {axes} within a slice: give ", Option("dcn"), " an axis over which only gradients are summed")
+    only = " an axis over which only gradients are summed, and shard no weights over it"
+    return say(f"keep {axes} within a slice: give ", Option("dcn"), only)
 
 
 def _sums_gradients(collective: Collective) -> bool:
