@@ -11,6 +11,7 @@ from hloscope.compile import client, compiling
 from hloscope.compile.sharding_change import ConstraintEdit
 from hloscope.model.vocabulary import CompileStage
 from hloscope.search import cures, suggesting, trials
+from hloscope.search.source_changes import add_axis
 
 pytestmark = pytest.mark.tpu_compiler
 PROGRAM = """\
@@ -273,6 +274,22 @@ def carried_whole(k, v):
         new = jnp.einsum("bnst,bnsu->bntu", k, v).astype(jnp.float32)
         return jax.lax.with_sharding_constraint(state + new, P(None, None, None, None)), None
     return jax.lax.scan(add, jnp.zeros((16, 32, 128, 128), jnp.float32), length=8)[0]
+
+
+def empty(*shape):
+    return jnp.zeros(shape, jnp.float32)
+
+
+@hloscope.target(
+    **LOGITS, axis_types="explicit", args=("bf16[8,64@data,16@model,256]",) * 2, out="P('data', 'model', None, None)"
+)
+def types_carried_whole(k, v):
+    def add(sums, kv):
+        products = jnp.einsum("bns,bnt->bnst", *kv, out_sharding=P(None, None, None, None))
+        normal = reshard(kv[0], P(None, None, None))
+        return {"products": sums["products"] + products, "normal": sums["normal"] + normal}, None
+    sums, _ = jax.lax.scan(add, {"products": empty(64, 16, 256, 256), "normal": empty(64, 16, 256)}, (k, v))
+    return sums["products"] / sums["normal"][..., None]
 """
 
 
@@ -311,6 +328,7 @@ def test_what_an_idle_axis_lets_devices_repeat_is_sharded_where_it_is_made(other
     assert best.after.step_us < 0.5 * decision.trials.before.step_us
 
 
+FIRST = [("64, 16, 256, 256", "None, None"), ("64, 16, 256", "None")]
 HELPER = "constraint at others.py:48, as called at others.py:58 in loss"
 
 
@@ -332,9 +350,20 @@ def test_what_is_made_whole_at_a_cost_is_tried(other, name, change, most):
     )
 
 
+def test_the_types_of_what_a_loop_carries_are_turned_with_the_types_that_its_body_returns(other):
+    found = hloscope.analyze(f"{other}:types_carried_whole", stage="scheduled", try_s=200)
+    tried = next(each.trials for each in found.decisions if each.trials is not None)
+    best = tried.helping[0]
+    first = [f'reshard(empty({shape}), P("data", "model", {rest}))' for shape, rest in FIRST]
+    assert all(each in best.change[0] for each in first)
+    assert best.change[1] == "at others.py:93 in types_carried_whole"
+    assert best.after.wire_bytes == 0
+    assert best.after.step_us < 0.5 * (best.before or tried.before).step_us
+
+
 def test_a_second_axis_goes_where_another_change_of_the_constraint_has_it():
     first = ConstraintEdit(operation=3, sharding=(("data",), (), ()))
-    added = cures._add_axis(first, ((), ("model",), ()), "model")
+    added = add_axis(first, ((), ("model",), ()), "model")
     assert added.sharding == (("data",), ("model",), ())
-    assert cures._add_axis(added, ((), ("model",), ()), "model") == added
-    assert cures._add_axis(ConstraintEdit(operation=3), ((), ("model",), ()), "model").sharding is None
+    assert add_axis(added, ((), ("model",), ()), "model") == added
+    assert add_axis(ConstraintEdit(operation=3), ((), ("model",), ()), "model").sharding is None
