@@ -259,6 +259,8 @@ def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:
         listed = " and ".join(shorten(text, _MOST_CHARS) for text in sorted(map(ast.unparse, chosen), key=len))
         raise _make_no_line_error(f"several expressions begin at {name}:{chosen[0].lineno}: {listed}")
     (node,) = chosen
+    if wanted.constraint.keyword is not None:
+        return _find_spec(tree, node, wanted.constraint, name)
     if wanted.constraint.requested is not None:
         return _find_requested(node, name)
     if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
@@ -275,6 +277,41 @@ def _find_requested(node: _Expression, name: str) -> ast.expr:
         if found:
             return found[0]
     raise _make_no_line_error(f"{name}:{node.lineno} requests no sharding")
+
+
+def _find_spec(tree: ast.Module, node: _Expression, constraint: WrittenConstraint, name: str) -> ast.expr:
+    """The spec of an argument or result of a `shard_map` that is called there; one for all belongs to the first."""
+    function = node.func if isinstance(node, ast.Call) else node
+    holders = _find_definition(tree, function.id, node.lineno) if isinstance(function, ast.Name) else [function]
+    calls = (call for holder in holders for call in ast.walk(holder) if isinstance(call, ast.Call))
+    found = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == constraint.keyword]
+    specs = list(_list_specs(found[0])) if len(found) == 1 else []
+    if not -len(specs) <= constraint.leaf < len(specs):
+        of = f"{constraint.keyword} for one of its arrays"
+        raise _make_no_line_error(f"{name}:{node.lineno} calls no shard_map with a literal of its own in {of}")
+    return specs[constraint.leaf]
+
+
+def _find_definition(tree: ast.Module, name: str, line: int) -> list[ast.expr]:
+    """The expressions that make a function of a name, last before a line: decorators, or the value assigned to it."""
+    found: dict[int, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            found[node.lineno] = node.decorator_list
+        elif isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+            found[node.lineno] = [node.value]
+    return found.get(max((each for each in found if each <= line), default=0), [])
+
+
+def _list_specs(node: ast.expr) -> Iterator[ast.expr]:
+    """The specs in a tuple of them, or in `(spec,) * 3`."""
+    if isinstance(node, ast.Tuple | ast.List):
+        for each in node.elts:
+            yield from _list_specs(each)
+    elif isinstance(node, ast.BinOp) and isinstance(node.left, ast.Tuple):
+        yield from _list_specs(node.left)
+    else:
+        yield node
 
 
 def _find_function(tree: ast.Module, code: CodeType, name: str) -> ast.FunctionDef:
@@ -618,7 +655,8 @@ _REQUESTS = (_OUT_SHARDING, "dst_sharding")
 
 def _is_operation(eqn: Any, constraint: WrittenConstraint) -> bool:
     shapes = [getattr(result.aval, "shape", None) for result in eqn.outvars]
-    if constraint.requested is not None and not any(eqn.params.get(name) is not None for name in _REQUESTS):
+    names = _REQUESTS if constraint.keyword is None else (constraint.keyword,)
+    if constraint.requested is not None and not any(eqn.params.get(name) is not None for name in names):
         return False
     return constraint.primitive in (None, eqn.primitive.name) and (
         constraint.shape is None or constraint.shape in shapes

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
 from hloscope.base.units import pluralize
 from hloscope.compile.importing import format_path
-from hloscope.compile.lowering import Lowered
 from hloscope.compile.sharding_change import DoesNotApplyError, WrittenConstraint
+
+if TYPE_CHECKING:
+    from hloscope.compile.lowering import Lowered
 
 
 @dataclass(slots=True)

@@ -15,15 +15,16 @@ from hloscope.compile import client
 from hloscope.compile.cache import is_same_program
 from hloscope.compile.compiling import prepare_compile
 from hloscope.compile.estimates import estimate_cost
-from hloscope.compile.lowering import lower_changed
+from hloscope.compile.lowering import Lowered, lower_changed
 from hloscope.compile.retracing import RewrittenLine, list_written_requests, lower_with_constraints
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
-from hloscope.model.capture import Capture, ValueSharding, axes_in, format_spec, render_spec, whole_axis
+from hloscope.model.capture import Capture, ShardyModule, ValueSharding, axes_in, format_spec, render_spec, whole_axis
 from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
+from hloscope.search.boundaries import find_unproven, list_boundaries
 from hloscope.search.ranking import find_candidates, find_rates, is_explicit, rank_changes
 from hloscope.search.source_changes import (
     Cure,
@@ -51,7 +52,7 @@ from hloscope.search.trials import (
 from hloscope.why.claims import Claims
 from hloscope.why.decisions import IdleAxes, list_worth_trying
 from hloscope.why.shardings import UserProgram
-from hloscope.why.shardy_graph import is_written, to_frames
+from hloscope.why.shardy_graph import ShardyGraph, is_written, to_frames
 from hloscope.why.stage import explain_analysis, read_captured
 
 _MOST_OPENED = 2
@@ -109,7 +110,7 @@ def try_decision(
         _add_moving_cost(subject, ranked.cure, trial, begun + seconds) for ranked, trial in done if trial.after
     )
     helps = any(trial.helps for trial in compiled)
-    why_not = None if compiled or search.stopped or not problems else problems[0]
+    why_not = search.refused or (None if compiled or search.stopped or not problems else problems[0])
     if is_interrupted:
         why_not = _REST_INTERRUPTED if compiled else INTERRUPTED
     return Trials(
@@ -161,11 +162,12 @@ def find_written_cures(
     for ranked, trial in search.done:
         cure = ranked.cure
         beside = replace(cure, change=None if cure.change == change else cure.change)
-        lines = tuple(describe_cure(beside, ranked.program))
-        if trial.after is not None:
-            constraints = tuple(write_constraint(place, is_open) for place, is_open in cure.places)
+        lines = tuple(describe_cure(replace(ranked, cure=beside)))
+        if trial.after is not None and not ranked.unproven:
+            constraints = [write_constraint(place, is_open) for place, is_open in cure.places]
+            constraints += [each for _, each in cure.turned]
             written = tuple(dict.fromkeys(ranked.program.lines))
-            found.append(WrittenCure(cure.change, constraints, lines, written, trial.after))
+            found.append(WrittenCure(cure.change, tuple(constraints), lines, written, trial.after))
     return found
 
 
@@ -242,6 +244,7 @@ class _CureSearch:
     Attributes:
         done: The compiled programs and their trials.
         problems: What was in the way of others.
+        refused: What was in the way of other specs of a `shard_map`.
         stopped: Whether time ran out before all were tried.
     """
 
@@ -253,6 +256,7 @@ class _CureSearch:
         self._is_explicit = is_explicit(subject.lowered)
         self.done: list[tuple[RankedCure, Trial]] = []
         self.problems: list[str] = []
+        self.refused: str | None = None
         self.stopped = False
 
     def describe_verdict(self, decision: Decision, best: Trial) -> str:
@@ -316,7 +320,7 @@ class _CureSearch:
         if kept == Cure():
             level += map(kept.add, self._list_repeated(decision))
             level += [Cure(change=change) for change in self._turn_constraints(decision)]
-            level = [*self._turn_types(decision), *level]
+            level = [*self._turn_types(decision), *self._turn_boundaries(decision), *level]
         elif kept.turns:
             level += self._turn_more(decision, kept)
         fastest = inf
@@ -369,6 +373,9 @@ class _CureSearch:
                     return
                 except HloscopeError as error:
                     self.problems.append(": ".join(filter(None, (error.what, error.why))))
+                    if any(written.keyword is not None for _, written in tried.turned):
+                        place = short_source(tried.turned[0][0].source)
+                        self.refused = f"other specs of the shard_map at {place}: {self.problems[-1]}"
                     tried = step_out(tried)
                 else:
                     break
@@ -391,11 +398,26 @@ class _CureSearch:
         )
         if any(place.shape not in line.shapes for (place, _), line in zip(cure.places, program.lines, strict=False)):
             raise HloscopeError(f"the line at {where} makes another array")
-        module, _ = client.ask_propagation(program.lowered.bytecode, "jax", [], timeout_s=max(until - monotonic(), 1.0))
+        module = self._propagate(program.lowered, until)
+        estimate, specs = estimate_cost(module), [written for _, written in cure.turned if written.keyword is not None]
+        unproven: tuple[str, ...] = ()
+        if specs:
+            before, after = ShardyGraph(self._propagate(subject.lowered, until)), ShardyGraph(module)
+            unproven = tuple(find_unproven(before, after, (subject.lowered, program.lowered), specs))
+        return RankedCure(cure, program, module, estimate, estimate.step_us(self._rates), unproven)
+
+    @staticmethod
+    def _propagate(program: Lowered, until: float) -> ShardyModule:
+        """A program as Shardy propagates it.
+
+        Raises:
+            TimeLimitError: It takes too long.
+            HloscopeError: Shardy refuses it.
+        """
+        module, _ = client.ask_propagation(program.bytecode, "jax", [], timeout_s=max(until - monotonic(), 1.0))
         if module is None:
             raise HloscopeError("Shardy refuses the program with the constraint")
-        estimate = estimate_cost(module)
-        return RankedCure(cure, program, module, estimate, estimate.step_us(self._rates))
+        return module
 
     def _find_places(self, ranked: RankedCure, decision: Decision) -> tuple[Place, ...]:
         """The places where the same decision still falls in a program."""
@@ -517,6 +539,12 @@ class _CureSearch:
         calls = [f"{'one place of ' if call in kept else ''}{call}" for call in changed]
         return f"{place}, as called at {' and '.join(calls)}" if kept else place
 
+    def _turn_boundaries(self, decision: Decision) -> Iterator[Cure]:
+        """The specs of each `shard_map` that makes the dimension whole, with the axis there."""
+        for turned in list_boundaries(self._program.claims, decision) if self._program is not None else ():
+            written = set(list_written_requests(self._subject.lowered, [each for _, each in turned]))
+            yield Cure(turned=tuple(pair for pair in turned if pair[1] in written) or turned[:1])
+
     def _turn_types(self, decision: Decision) -> Iterator[Cure]:
         """With explicit axes, the program's requests with the axis at the other dimension: all of them, then each.
 
@@ -586,7 +614,7 @@ class _CureSearch:
         opened = _list_changed_outputs(subject, captured, cure.change)
         more = len(opened) - _MOST_OPENED
         return captured, Trial(
-            change=tuple(describe_cure(cure, ranked.program)),
+            change=tuple(describe_cure(ranked)),
             after=after,
             helps=is_worthwhile(before, after),
             frees_output=cure.change is not None and cure.change.frees_output,

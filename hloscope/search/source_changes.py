@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hloscope.analysis.provenance import find_users_frame, short_source
 from hloscope.base.errors import HloscopeError
@@ -67,6 +68,7 @@ def step_out(cure: Cure) -> Cure | None:
     return None
 
 
+SHARD_MAP = "shard_map"
 _CONSTRAINT = "sharding_constraint"
 """JAX's name of the operation that a written constraint makes."""
 
@@ -77,13 +79,18 @@ def _is_one_place(place: Place, other: Place) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RankedCure:
-    """A cure with the program that is traced with it, and its estimate from Shardy's shardings."""
+    """A cure with the program that is traced with it, and its estimate from Shardy's shardings.
+
+    Attributes:
+        unproven: Operations under `shard_map` that may not compute the same with its specs.
+    """
 
     cure: Cure
     program: RewrittenProgram
     module: ShardyModule
     estimate: Estimate
     time_us: float
+    unproven: tuple[str, ...] = ()
 
 
 def add_axis(edit: ConstraintEdit, wanted: ValueSharding | None, axis: str) -> ConstraintEdit:
@@ -155,8 +162,9 @@ def name_cure(cure: Cure) -> str:
     return f"{'a constraint' if len(places) == 1 else 'constraints'} at {' and '.join(places)}"
 
 
-def describe_cure(cure: Cure, program: RewrittenProgram) -> Iterator[str]:
+def describe_cure(ranked: RankedCure) -> Iterator[str]:
     """The lines to write, their places, and what they need besides."""
+    cure, program = ranked.cure, ranked.program
     if cure.change is not None:
         yield from cure.change.words
     needs: dict[str, None] = {}
@@ -165,6 +173,8 @@ def describe_cure(cure: Cure, program: RewrittenProgram) -> Iterator[str]:
         if line.after not in written:
             written.add(line.after)
             at = f"at {short_source(place.source)}"
+            if place.operation == SHARD_MAP and line.edit is not None:  # whose call may be on another line
+                at = f"at {Path(line.edit.file).name}:{line.edit.line}"
             yield f"write {line.after}"
             yield at if line.entered is None else f"in {line.entered}, as its first line"
         needs.update(dict.fromkeys(f"{each} in that file" for each in line.imports))
@@ -172,5 +182,8 @@ def describe_cure(cure: Cure, program: RewrittenProgram) -> Iterator[str]:
         others = [str(list(shape)) for shape in line.shapes if shape != place.shape]
         if others:
             yield f"also constrains what the line makes of shape {' and '.join(others)}"
+    if ranked.unproven:
+        alone = f"{' and '.join(ranked.unproven)} to compute each part of the dimension alone"
+        needs[f"{alone}, which hloscope cannot see: compare the numbers"] = None
     if needs:
         yield f"needs {' and '.join(needs)}"
