@@ -263,9 +263,19 @@ def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:
         return _find_spec(tree, node, wanted.constraint, name)
     if wanted.constraint.requested is not None:
         return _find_requested(node, name)
+    if wanted.constraint.operand is not None:
+        operands = [each for each in _list_operands(node) if each.id == wanted.constraint.operand]
+        if len(operands) != 1:
+            raise _make_no_line_error(f"{name}:{node.lineno} has not one argument {wanted.constraint.operand}")
+        return operands[0]
     if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
         raise _make_no_line_error(f"{name}:{node.lineno} changes a value in place: {ast.unparse(node)}")
     return node
+
+
+def _list_operands(node: _Node) -> list[ast.Name]:
+    """The variables among the arguments of a call."""
+    return [each for each in node.args if isinstance(each, ast.Name)] if isinstance(node, ast.Call) else []
 
 
 def _find_requested(node: _Expression, name: str) -> ast.expr:
@@ -508,19 +518,33 @@ def lower_with_constraints(
 
 
 def list_written_requests(original: Lowered, constraints: Sequence[WrittenConstraint]) -> list[WrittenConstraint]:
-    """The first constraint for each request that is written as `out_sharding=` or as a `reshard`."""
-    found, trees = dict[int, WrittenConstraint](), dict[str, ast.Module]()
+    """The first constraint for each request that is written as `out_sharding=`, as a `reshard` or as a spec."""
+    found = dict[int, WrittenConstraint]()
+    for constraint, node in _choose_nodes(original, constraints):
+        found.setdefault(id(node), constraint)  # operations of the gradient have the place of the operation itself
+    return list(found.values())
+
+
+def list_used_variables(original: Lowered, constraint: WrittenConstraint) -> list[str]:
+    """The variables among the arguments of the call at a constraint's place, each once."""
+    nodes = (node for _, node in _choose_nodes(original, [constraint]))
+    return list(dict.fromkeys(each.id for node in nodes for each in _list_operands(node)))
+
+
+def _choose_nodes(
+    original: Lowered, constraints: Sequence[WrittenConstraint]
+) -> Iterator[tuple[WrittenConstraint, _Node]]:
+    """The expressions of the constraints that have one."""
+    trees = dict[str, ast.Module]()
     for number, constraint in enumerate(constraints):
         file = constraint.file
         try:
             wanted = _Wanted(number, constraint, _list_spans(original, constraint))
             if file not in trees:
                 trees[file] = ast.parse("".join(linecache.getlines(file)))
-            node = _choose_node(trees[file], wanted, format_path(file))
+            yield constraint, _choose_node(trees[file], wanted, format_path(file))
         except (DoesNotApplyError, SyntaxError, ValueError):
             continue
-        found.setdefault(id(node), constraint)  # operations of the gradient have the place of the operation itself
-    return list(found.values())
 
 
 def _open_files(function: Function, original: Lowered, constraints: Sequence[WrittenConstraint]) -> list[_UserFile]:

@@ -54,6 +54,7 @@ class WrittenConstraint:
             then written there. None for a constraint around the expression.
         keyword: Of a `shard_map`, `in_specs` or `out_specs`; None for others.
         leaf: The number of the argument that the spec is for; of a result, counted from the last, which is -1.
+        operand: A variable among the arguments of the expression, a call, that gets the constraint in its place.
     """
 
     file: str
@@ -68,6 +69,7 @@ class WrittenConstraint:
     requested: ValueSharding | None = None
     keyword: str | None = None
     leaf: int = 0
+    operand: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,12 @@ from hloscope.compile.cache import is_same_program
 from hloscope.compile.compiling import prepare_compile
 from hloscope.compile.estimates import estimate_cost
 from hloscope.compile.lowering import Lowered, lower_changed
-from hloscope.compile.retracing import RewrittenLine, list_written_requests, lower_with_constraints
+from hloscope.compile.retracing import (
+    RewrittenLine,
+    list_used_variables,
+    list_written_requests,
+    lower_with_constraints,
+)
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
@@ -320,7 +325,7 @@ class _CureSearch:
         if kept == Cure():
             level += map(kept.add, self._list_repeated(decision))
             level += [Cure(change=change) for change in self._turn_constraints(decision)]
-            level = [*self._turn_types(decision), *self._turn_boundaries(decision), *level]
+            level = [*self._turn_types(decision), *self._turn_boundaries(decision), *self._turn_uses(decision), *level]
         elif kept.turns:
             level += self._turn_more(decision, kept)
         fastest = inf
@@ -538,6 +543,24 @@ class _CureSearch:
                 kept.add(around)
         calls = [f"{'one place of ' if call in kept else ''}{call}" for call in changed]
         return f"{place}, as called at {' and '.join(calls)}" if kept else place
+
+    def _turn_uses(self, decision: Decision) -> Iterator[Cure]:
+        """The variables in sums over the winner, constrained there alone: the line that makes one may make others.
+
+        Only for a loser that nothing claims the axis for: otherwise that one has it where the variable is made.
+        """
+        if self._program is None or self._is_explicit or decision.lost_by:
+            return
+        seen = set[WrittenConstraint]()
+        for place, used in self._program.claims.find_used_places(decision.axis, decision.winner, decision.loser):
+            if find_users_frame(place.source) is None or len(seen) >= _MOST_LINES:
+                continue
+            call = write_constraint(place)
+            for name in list_used_variables(self._subject.lowered, call):
+                written = replace(call, sharding=used.sharding, operand=name)
+                if written not in seen:
+                    seen.add(written)
+                    yield Cure(turned=((replace(used, source=place.source), written),))
 
     def _turn_boundaries(self, decision: Decision) -> Iterator[Cure]:
         """The specs of each `shard_map` that makes the dimension whole, with the axis there."""

@@ -521,6 +521,19 @@ class Claims:
                     if maker.source[:1] != op.source[:1] and not is_written(maker):  # which is not the loop's own
                         yield from self._find_typed(maker, value, axis, winner, loser)
 
+    def find_used_places(
+        self, axis: str, winner: Dimension | None, loser: Dimension | None
+    ) -> Iterator[tuple[Place, Place]]:
+        """The sums over a class that has an axis, each with an operand whose other class would have it."""
+        for op in self.graph.module.ops if winner is not None and loser is not None else ():
+            if op.rule is None or not op.source or not op.rule.reduction or self.graph.in_manual(op):
+                continue
+            summed = {self.describe(self.dimensions.of_factor(op.index, factor)) for factor in op.rule.reduction}
+            for value, _ in list(self.list_sides(op))[: len(op.operands)] if winner in summed else ():
+                made = self.graph.value(op.results[0])
+                for moved, _ in self._find_typed(op, value, axis, winner, loser):
+                    yield self._describe_place(op, made, known_sharding(made)), moved
+
     def _move(self, sharding: ValueSharding, axis: str, number: int, dimension: DimensionClass) -> ValueSharding:
         """A sharding with an axis at one dimension, and nowhere else."""
         kept = [tuple(each for each in axes if whole_axis(each) != axis) for axes in sharding]

@@ -316,6 +316,16 @@ def whole_in_decorated(x, w):
     return jax.grad(loss)(w)
 
 
+@hloscope.target(
+    mesh={"model": 4}, slice="v5e:2x2",
+    args=("bf16[2,1024,768]", *["bf16[768,6,128@model]"] * 3, "bf16[6,128@model,768]"), out="P()",
+)
+def made_in_one_line(x, wq, wk, wv, wo):
+    q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
+    scores = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k).astype(jnp.float32), -1).astype(x.dtype)
+    return jnp.einsum("bshk,hkd->bsd", jnp.einsum("bhst,bthk->bshk", scores, v), wo)
+
+
 def shared(x):
     return x - x.mean(2, keepdims=True)
 
@@ -428,10 +438,19 @@ def test_specs_of_a_shard_map_that_make_a_dimension_whole_are_turned(other, name
     assert best.after.step_us < 0.6 * first.trials.before.step_us
 
 
+def test_a_variable_is_constrained_where_it_is_used_if_its_line_makes_others(other):
+    found = hloscope.analyze(f"{other}:made_in_one_line", stage="scheduled", try_s=200)
+    tried = next(each.trials for each in found.decisions if each.trials is not None)
+    best = tried.helping[0]
+    used = 'jnp.einsum("bshk,bthk->bhst", jax.lax.with_sharding_constraint(q, P(None, "model", None, None)), k)'
+    assert used in best.change[0]
+    assert best.after.step_us < 0.5 * (best.before or tried.before).step_us
+
+
 @pytest.mark.parametrize(("name", "why"), [
     ("shared", "other operations or numbers"),
     ("scaled", "other operations or numbers"),
-    ("numbered", "iota at others.py:128 in numbered numbers the places of the dimension"),
+    ("numbered", "iota at others.py:138 in numbered numbers the places of the dimension"),
     ("asked_where", "it names the axis"),
 ])  # fmt: skip
 def test_specs_are_not_turned_under_which_a_function_computes_something_else(other, name, why):
