@@ -210,22 +210,32 @@ class _Bodies:
                 raise _refuse(f"a dimension of {old} becomes {new}")
 
     def _check_factors(self, op: ShardyOp) -> None:
-        """Refuses an operation that does not compute each part of a dimension alone."""
-        rule = op.rule
+        """Refuses an operation that does not compute each part of a dimension alone; nothing is known of a kernel."""
         place = short_source(to_frames(op.source))
         where = op.kind.partition(".")[2] + ("" if place is None else f" at {place}")
-        if op.kind in _ARRANGED and self._touches(op):
-            raise _refuse(f"{where} numbers the places of the dimension")
-        if rule is None or op.kind in MOVE_KINDS:
+        if not self._touches(op) or op.kind in _HOLDERS | _RETURNS | MOVE_KINDS | BARRIER_KINDS:
             return
-        minor = {factor for side in (*rule.operands, *rule.results) for here in side for factor in here[1:]}
-        for factor in rule.reduction | rule.need_replication | rule.permutation | minor:
-            if rule.sizes[factor] > 1 and self.before.dimensions.of_factor(op.index, factor) in self.changed:
-                raise _refuse(f"{where} needs several places of the dimension")
+        if op.kind in _ARRANGED:
+            raise _refuse(f"{where} numbers the places of the dimension")
+        if not self._is_opaque(op) and not self._is_separate(op):
+            raise _refuse(f"{where} needs several places of the dimension")
 
-    def _is_opaque(self, op: ShardyOp) -> bool:
-        known = _HOLDERS | _RETURNS | MOVE_KINDS | BARRIER_KINDS | _ARRANGED
-        return op.rule is None and op.kind not in known
+    def _is_separate(self, op: ShardyOp) -> bool:
+        """Returns whether each factor of the classes is a dimension of its own wherever it is, and nothing is mixed."""
+        rule, dimensions = op.rule, self.before.dimensions
+        if rule is None or (len(rule.operands), len(rule.results)) != (len(op.operands), len(op.results)):
+            return False
+        minor = {factor for side in (*rule.operands, *rule.results) for here in side for factor in here[1:]}
+        factors = {factor for factor, size in enumerate(rule.sizes) if size > 1}
+        factors = {factor for factor in factors if dimensions.of_factor(op.index, factor) in self.changed}
+        sides = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
+        pairs = [pair for value, side in sides for pair in zip(dimensions.of(value), side, strict=True)]
+        is_whole = all(factors.intersection(here[:1]) for dimension, here in pairs if dimension in self.changed)
+        return is_whole and not factors & (rule.reduction | rule.need_replication | rule.permutation | minor)
+
+    @staticmethod
+    def _is_opaque(op: ShardyOp) -> bool:
+        return op.rule is None and op.kind == "stablehlo.custom_call"
 
     def _touches(self, op: ShardyOp) -> bool:
         values = (*op.operands, *op.results)
