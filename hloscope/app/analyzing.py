@@ -101,7 +101,8 @@ def _say_what_was_tried(found: Analysis, worst: Decision) -> Analysis:
     tried = next((each.trials for each in found.decisions if each.name == worst.name), None)
     if tried is None or tried.helping:
         return found
-    why = tried.verdict.partition(": ")[2] or tried.not_tried or "time ran out"
+    whys = (tried.verdict.partition(": ")[2], tried.not_tried and f"not tried: {tried.not_tried}")
+    why = "; ".join(filter(None, whys)) or "time ran out"
     why = f"no decision is lost; of changes against {worst.name}, none helps: {why}"
     return found._remembered_by(replace(found, notes=(*found.notes, why)))
 

@@ -41,6 +41,57 @@ def _list_held(eqn: Any) -> Iterator[Any]:
     return chain(*(param if isinstance(param, tuple | list) else [param] for param in eqn.params.values()))
 
 
+def list_manual_functions(jaxpr: Any) -> list[Any]:
+    """The functions under `shard_map`, without those that differentiation makes of them."""
+    found = [eqn for eqn in walk_equations(open_jaxpr(jaxpr)) if eqn.primitive.name == "shard_map"]
+    own = [eqn for eqn in found if "transpose(" not in str(eqn.source_info.name_stack)]
+    return [inner for eqn in own for inner in find_inner_jaxprs(eqn)]
+
+
+_SIZES = frozenset({"shape", "new_sizes", "limit_indices", "slice_sizes", "sizes"})
+"""The parameters of operations that say the sizes of arrays."""
+_TYPING = frozenset({"pvary", "pcast"})
+"""Operations that compute nothing: they say over which axes a value differs."""
+
+
+def is_alike(one: Any, other: Any, axes: frozenset[str]) -> bool:
+    """Returns whether two functions have the same operations and numbers, apart from sizes, and none names the axes.
+
+    Their values are not compared: the order of operations says little of what is made of what.
+    """
+    all_eqns = [list(walk_equations(each)) for each in (one, other)]
+    numbers = ([*chain(*map(_list_numbers, eqns))] for eqns in all_eqns)
+    some, others = ([eqn for eqn in eqns if eqn.primitive.name not in _TYPING] for eqns in all_eqns)
+    is_same = len(some) == len(others) and all(_is_alike(a, b, axes) for a, b in zip(some, others, strict=True))
+    return is_same and is_equal(*numbers)
+
+
+def _is_alike(one: Any, other: Any, axes: frozenset[str]) -> bool:
+    params = [{name: param for name, param in eqn.params.items() if name not in _SIZES} for eqn in (one, other)]
+    plain = [{name: param for name, param in each.items() if _is_plain(param)} for each in params]
+    names = [param if isinstance(param, tuple) else (param,) for param in plain[0].values()]
+    is_free = not any(name in axes for each in names for name in each if isinstance(name, str))
+    return is_free and one.primitive.name == other.primitive.name and plain[0] == plain[1]
+
+
+def _list_numbers(eqn: Any) -> list[Any]:
+    """The numbers that an operation, or a function in it, is written with."""
+    literals = [value.val for value in eqn.invars if hasattr(value, "val")]
+    return [*literals, *chain(*(getattr(held, "consts", ()) for held in _list_held(eqn)))]
+
+
+def is_equal(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Returns whether arrays or numbers are equal, one by one."""
+    return len(some) == len(others) and all(map(np.array_equal, some, others))
+
+
+def _is_plain(param: Any) -> bool:
+    """Returns whether a parameter is a number, a name or a tuple of them."""
+    if isinstance(param, tuple):
+        return all(map(_is_plain, param))
+    return param is None or isinstance(param, bool | int | float | str | np.dtype)
+
+
 def differs_by_platform(jaxpr: Any, backend: str) -> bool:
     """Returns whether `jax.lax.platform_dependent` chooses different branches for a JAX backend and a TPU."""
     platform = {"gpu": "cuda"}.get(backend, backend)

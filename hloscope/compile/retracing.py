@@ -11,28 +11,25 @@ import builtins
 import gc
 import inspect
 import linecache
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from textwrap import shorten
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple, NoReturn
-
-import jax
+from typing import Any, NamedTuple
 
 from hloscope.base.environment import is_library
 from hloscope.base.store import Store
-from hloscope.base.units import pluralize
 from hloscope.compile import jax_private
 from hloscope.compile.importing import format_path
 from hloscope.compile.jax_targets import is_traced_already
 from hloscope.compile.jaxprs import find_inner_jaxprs, find_jaxpr, open_jaxpr
 from hloscope.compile.lowering import Function, Lowered, lower_changed
 from hloscope.compile.sharding_change import DoesNotApplyError, Resharding, WrittenConstraint
+from hloscope.compile.written_constraints import Constrainer, LineWriter, Turner
 from hloscope.model.trial import SourceEdit
 
 # ---- expressions of the source, wrapped in calls: in memory, in the functions that exist, for a while
@@ -57,7 +54,7 @@ _Node = _Expression | ast.FunctionDef
 """An expression, or a function that begins with a new line for one of its arguments."""
 
 
-_Wrapper = Callable[[Any], Callable[[], Any]]
+Wrapper = Callable[[Any], Callable[[], Any]]
 
 
 class _CodeSpan(NamedTuple):
@@ -202,7 +199,7 @@ def _make_no_line_error(why: str) -> DoesNotApplyError:
 
 
 @contextmanager
-def _wrap_expressions(files: Sequence[_UserFile], wrappers: Sequence[_Wrapper]) -> Iterator[None]:
+def _wrap_expressions(files: Sequence[_UserFile], wrappers: Sequence[Wrapper]) -> Iterator[None]:
     """Wraps expressions within the block, in every function that has them; the caller holds the lock of `isolate_call`.
 
     Args:
@@ -235,7 +232,7 @@ def _keep(value: Any) -> Callable[[], Any]:
 class _Keepers:
     """Wrappers that change nothing, for any number."""
 
-    def __getitem__(self, number: int) -> _Wrapper:
+    def __getitem__(self, number: int) -> Wrapper:
         return _keep
 
 
@@ -262,11 +259,23 @@ def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:
         listed = " and ".join(shorten(text, _MOST_CHARS) for text in sorted(map(ast.unparse, chosen), key=len))
         raise _make_no_line_error(f"several expressions begin at {name}:{chosen[0].lineno}: {listed}")
     (node,) = chosen
+    if wanted.constraint.keyword is not None:
+        return _find_spec(tree, node, wanted.constraint, name)
     if wanted.constraint.requested is not None:
         return _find_requested(node, name)
+    if wanted.constraint.operand is not None:
+        operands = [each for each in _list_operands(node) if each.id == wanted.constraint.operand]
+        if len(operands) != 1:
+            raise _make_no_line_error(f"{name}:{node.lineno} has not one argument {wanted.constraint.operand}")
+        return operands[0]
     if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
         raise _make_no_line_error(f"{name}:{node.lineno} changes a value in place: {ast.unparse(node)}")
     return node
+
+
+def _list_operands(node: _Node) -> list[ast.Name]:
+    """The variables among the arguments of a call."""
+    return [each for each in node.args if isinstance(each, ast.Name)] if isinstance(node, ast.Call) else []
 
 
 def _find_requested(node: _Expression, name: str) -> ast.expr:
@@ -278,6 +287,41 @@ def _find_requested(node: _Expression, name: str) -> ast.expr:
         if found:
             return found[0]
     raise _make_no_line_error(f"{name}:{node.lineno} requests no sharding")
+
+
+def _find_spec(tree: ast.Module, node: _Expression, constraint: WrittenConstraint, name: str) -> ast.expr:
+    """The spec of an argument or result of a `shard_map` that is called there; one for all belongs to the first."""
+    function = node.func if isinstance(node, ast.Call) else node
+    holders = _find_definition(tree, function.id, node.lineno) if isinstance(function, ast.Name) else [function]
+    calls = (call for holder in holders for call in ast.walk(holder) if isinstance(call, ast.Call))
+    found = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == constraint.keyword]
+    specs = list(_list_specs(found[0])) if len(found) == 1 else []
+    if not -len(specs) <= constraint.leaf < len(specs):
+        of = f"{constraint.keyword} for one of its arrays"
+        raise _make_no_line_error(f"{name}:{node.lineno} calls no shard_map with a literal of its own in {of}")
+    return specs[constraint.leaf]
+
+
+def _find_definition(tree: ast.Module, name: str, line: int) -> list[ast.expr]:
+    """The expressions that make a function of a name, last before a line: decorators, or the value assigned to it."""
+    found: dict[int, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            found[node.lineno] = node.decorator_list
+        elif isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+            found[node.lineno] = [node.value]
+    return found.get(max((each for each in found if each <= line), default=0), [])
+
+
+def _list_specs(node: ast.expr) -> Iterator[ast.expr]:
+    """The specs in a tuple of them, or in `(spec,) * 3`."""
+    if isinstance(node, ast.Tuple | ast.List):
+        for each in node.elts:
+            yield from _list_specs(each)
+    elif isinstance(node, ast.BinOp) and isinstance(node.left, ast.Tuple):
+        yield from _list_specs(node.left)
+    else:
+        yield node
 
 
 def _find_function(tree: ast.Module, code: CodeType, name: str) -> ast.FunctionDef:
@@ -459,7 +503,7 @@ def lower_with_constraints(
         raise _make_no_line_error("JAX traced the program before hloscope saw it, so that its source is not run again")
     files = _open_files(function, original, constraints)
     wrappers = [
-        (_Constrainer if constraint.requested is None else _Turner)(constraint, original) for constraint in constraints
+        (Constrainer if constraint.requested is None else Turner)(constraint, original) for constraint in constraints
     ]
     with _wrap_expressions(files, wrappers):
         lowered = lower_changed(function, original, change, store=store)
@@ -474,19 +518,33 @@ def lower_with_constraints(
 
 
 def list_written_requests(original: Lowered, constraints: Sequence[WrittenConstraint]) -> list[WrittenConstraint]:
-    """The first constraint for each request that is written as `out_sharding=` or as a `reshard`."""
-    found, trees = dict[int, WrittenConstraint](), dict[str, ast.Module]()
+    """The first constraint for each request that is written as `out_sharding=`, as a `reshard` or as a spec."""
+    found = dict[int, WrittenConstraint]()
+    for constraint, node in _choose_nodes(original, constraints):
+        found.setdefault(id(node), constraint)  # operations of the gradient have the place of the operation itself
+    return list(found.values())
+
+
+def list_used_variables(original: Lowered, constraint: WrittenConstraint) -> list[str]:
+    """The variables among the arguments of the call at a constraint's place, each once."""
+    nodes = (node for _, node in _choose_nodes(original, [constraint]))
+    return list(dict.fromkeys(each.id for node in nodes for each in _list_operands(node)))
+
+
+def _choose_nodes(
+    original: Lowered, constraints: Sequence[WrittenConstraint]
+) -> Iterator[tuple[WrittenConstraint, _Node]]:
+    """The expressions of the constraints that have one."""
+    trees = dict[str, ast.Module]()
     for number, constraint in enumerate(constraints):
         file = constraint.file
         try:
             wanted = _Wanted(number, constraint, _list_spans(original, constraint))
             if file not in trees:
                 trees[file] = ast.parse("".join(linecache.getlines(file)))
-            node = _choose_node(trees[file], wanted, format_path(file))
+            yield constraint, _choose_node(trees[file], wanted, format_path(file))
         except (DoesNotApplyError, SyntaxError, ValueError):
             continue
-        found.setdefault(id(node), constraint)  # operations of the gradient have the place of the operation itself
-    return list(found.values())
 
 
 def _open_files(function: Function, original: Lowered, constraints: Sequence[WrittenConstraint]) -> list[_UserFile]:
@@ -538,9 +596,9 @@ def _group_by_line(found: _UserFile) -> Iterator[list[int]]:
     yield from ([number] for number, node in found.nodes.items() if isinstance(node, ast.FunctionDef))
 
 
-def _write_lines(found: _UserFile, wrappers: Mapping[int, _Constrainer]) -> Iterator[tuple[int, RewrittenLine]]:
+def _write_lines(found: _UserFile, wrappers: Mapping[int, Constrainer]) -> Iterator[tuple[int, RewrittenLine]]:
     """The line of each of some constraints, which is one for all expressions in it."""
-    writer, calls = _Writer(found), []
+    writer, calls = LineWriter((code for code, _ in found.codes), found.functions[0].__globals__), []
     before, after, entered, edit = "", "", None, None
     for number, wrapper in wrappers.items():
         node = found.nodes[number]
@@ -621,175 +679,9 @@ _REQUESTS = (_OUT_SHARDING, "dst_sharding")
 
 def _is_operation(eqn: Any, constraint: WrittenConstraint) -> bool:
     shapes = [getattr(result.aval, "shape", None) for result in eqn.outvars]
-    if constraint.requested is not None and not any(eqn.params.get(name) is not None for name in _REQUESTS):
+    names = _REQUESTS if constraint.keyword is None else (constraint.keyword,)
+    if constraint.requested is not None and not any(eqn.params.get(name) is not None for name in names):
         return False
     return constraint.primitive in (None, eqn.primitive.name) and (
         constraint.shape is None or constraint.shape in shapes
     )
-
-
-@dataclass(slots=True)
-class _Constrainer:
-    """Constrains the values of an expression in the thread that traces.
-
-    Attributes:
-        constraint: The constraint.
-        original: The program.
-        shapes: The shapes of the values so far.
-        problem: The reason why a value could not be constrained.
-        has_mesh: Whether a mesh was current.
-        is_explicit: Whether the axes are part of the types of arrays.
-    """
-
-    constraint: WrittenConstraint
-    original: Lowered
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-    problem: DoesNotApplyError | None = None
-    has_mesh: bool = False
-    is_explicit: bool = False
-    _thread: int = field(default_factory=threading.get_ident)
-
-    def __call__(self, value: Any) -> Callable[[], Any]:
-        """The function that constrains a value; in other threads it returns the value."""
-        if threading.get_ident() != self._thread:
-            return lambda: value
-        try:
-            spec = self._make_spec(value)
-        except DoesNotApplyError as error:
-            self.problem = error
-            raise
-        return self._apply(value, spec)
-
-    def _apply(self, value: Any, spec: Any) -> Callable[[], Any]:
-        self.shapes.append(value.shape)
-        if self.is_explicit:
-            return partial(jax.sharding.reshard, value, spec)
-        return partial(jax.lax.with_sharding_constraint, value, spec)
-
-    @property
-    def needs_mesh(self) -> bool:
-        """The need of its line for a current mesh, to which the program itself may not see."""
-        return not self.has_mesh or self.original.facts.mesh is not None
-
-    @property
-    def name(self) -> str:
-        """The place of the constraint."""
-        argument = self.constraint.argument
-        return f"{format_path(self.constraint.file)}:{self.constraint.line}" if argument is None else argument
-
-    def _make_spec(self, value: Any) -> Any:
-        """The spec of a value, or its sharding where no mesh is current."""
-        sharding, current = self.constraint.sharding, jax.sharding.get_abstract_mesh()
-        place = self.name
-        if not isinstance(value, jax.Array):
-            raise DoesNotApplyError(f"the value at {place} is not one array but a {type(value).__name__}")
-        if value.ndim != len(sharding):
-            raise DoesNotApplyError(
-                f"the value at {place} has {pluralize(value.ndim, 'dimension')}, but the constraint {len(sharding)}",
-                why="the line is used for several values, or is inside of jax.vmap, which adds a dimension around it",
-            )
-        self.has_mesh = not current.empty
-        mesh = current if self.has_mesh else self.original.mesh
-        if mesh is None:
-            raise DoesNotApplyError("there is no mesh to shard over")
-        self.is_explicit = self._check_axes(mesh, place)
-        spec = self._spell_axes()
-        return spec if self.has_mesh else jax.sharding.NamedSharding(mesh, spec)
-
-    def _check_axes(self, mesh: Any, place: str) -> bool:
-        """Returns whether the constraint is about explicit axes: those that it names, or otherwise any of the mesh.
-
-        Raises:
-            DoesNotApplyError: The axes cannot be named in one constraint here.
-        """
-        kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-        axes = [axis for here in self.constraint.sharding for axis in here]
-        unknown = [axis for axis in axes if axis not in kinds]
-        if unknown:
-            raise DoesNotApplyError(f"the mesh at {place} has no axis {unknown[0]}")
-        manual = [axis for axis in axes if kinds[axis] is jax.sharding.AxisType.Manual]
-        if manual:
-            raise DoesNotApplyError(f"{place} is inside of jax.shard_map, where the axis {manual[0]} is manual")
-        explicit = {kinds[axis] is jax.sharding.AxisType.Explicit for axis in axes or mesh.axis_names}
-        if axes and len(explicit) > 1:
-            raise DoesNotApplyError("no one constraint can name both automatic and explicit axes")
-        if True in explicit and self.constraint.leaves_open:
-            raise DoesNotApplyError("jax.sharding.reshard leaves no dimension open")
-        return True in explicit
-
-    def _spell_axes(self) -> jax.sharding.PartitionSpec:
-        spec = jax.sharding.PartitionSpec
-        other = spec.UNCONSTRAINED if self.constraint.leaves_open else None
-        return spec(*(here if len(here) > 1 else here[0] if here else other for here in self.constraint.sharding))
-
-
-class _Turner(_Constrainer):
-    """Puts another sharding in place of the one that a call requests, in the thread that traces."""
-
-    needs_mesh = False
-
-    def _make_spec(self, value: Any) -> Any:
-        spec = value.spec if isinstance(value, jax.sharding.NamedSharding) else value
-        asked = self.constraint.requested or ()
-        if not isinstance(spec, jax.sharding.PartitionSpec):
-            self._refuse(f"a {type(value).__name__} instead of a PartitionSpec")
-        given = tuple(() if here is None else here if isinstance(here, tuple) else (here,) for here in spec)
-        if given + ((),) * (len(asked) - len(given)) != asked:
-            self._refuse(f"{spec}, but its operation has other dimensions")
-        turned = self._spell_axes()
-        return turned if spec is value else jax.sharding.NamedSharding(value.mesh, turned)
-
-    def _apply(self, value: Any, spec: Any) -> Callable[[], Any]:
-        self.shapes.append(self.constraint.shape or ())
-        return lambda: spec
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise DoesNotApplyError(f"{self.name} requests {what}")
-
-
-class _Writer:
-    """Writes a constraint with the names that an expression sees.
-
-    Attributes:
-        imports: The imports that are missing.
-    """
-
-    def __init__(self, found: _UserFile) -> None:
-        local = {name for code, _ in found.codes for name in (*code.co_varnames, *code.co_cellvars)}
-        of_module = found.functions[0].__globals__
-        self._known = {name: value for name, value in of_module.items() if name not in local}
-        self._taken = {*local, *of_module}
-        self.imports: dict[str, None] = {}
-
-    def write(self, constraint: WrittenConstraint, *, is_explicit: bool) -> tuple[str, str]:
-        """The text before and after the constrained expression."""
-        spec = self.write_spec(constraint)
-        called = self._find_name("jax.sharding.reshard" if is_explicit else "jax.lax.with_sharding_constraint")
-        return f"{called}(", f", {spec})"
-
-    def write_spec(self, constraint: WrittenConstraint) -> str:
-        """The text of a constraint's sharding."""
-        spec = self._find_name("jax.sharding.PartitionSpec")
-        other = f"{spec}.UNCONSTRAINED" if constraint.leaves_open else "None"
-        return f"{spec}({', '.join(_write_axes(here) or other for here in constraint.sharding)})"
-
-    def _find_name(self, path: str) -> str:
-        """The shortest name for a part of JAX, such as `P`, `lax.…` or `jax.lax.…`."""
-        parts, value, values = path.split("."), jax, [jax]
-        for part in parts[1:]:
-            value = getattr(value, part)
-            values.append(value)
-        for length in range(len(parts), 0, -1):
-            name = next((name for name, held in self._known.items() if held is values[length - 1]), None)
-            if name is not None:
-                return ".".join((name, *parts[length:]))
-        own = "jax"
-        while own in self._taken:
-            own += "_"
-        self.imports["import jax" if own == "jax" else f"import jax as {own}"] = None
-        return ".".join((own, *parts[1:]))
-
-
-def _write_axes(axes: tuple[str, ...]) -> str:
-    named = [f'"{axis}"' for axis in axes]
-    return f"({', '.join(named)})" if len(named) > 1 else "".join(named)

@@ -50,8 +50,11 @@ class WrittenConstraint:
             from `a @ b + c`, which begins at the same place. None for any.
         shape: The shape of that operation's result, in the whole program; None for any.
         argument: The argument of the program's function to constrain in its first line, instead of an expression.
-        requested: With explicit axes, the sharding that the expression's own `out_sharding=`, or that of a `reshard`,
-            requests: `sharding` is then written there. None for a constraint around the expression.
+        requested: The sharding that the expression's own `out_sharding=`, `reshard` or spec requests: `sharding` is
+            then written there. None for a constraint around the expression.
+        keyword: Of a `shard_map`, `in_specs` or `out_specs`; None for others.
+        leaf: The number of the argument that the spec is for; of a result, counted from the last, which is -1.
+        operand: A variable among the arguments of the expression, a call, that gets the constraint in its place.
     """
 
     file: str
@@ -64,6 +67,9 @@ class WrittenConstraint:
     shape: tuple[int, ...] | None = None
     argument: str | None = None
     requested: ValueSharding | None = None
+    keyword: str | None = None
+    leaf: int = 0
+    operand: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class Decision(Brief):
         axis: The mesh axis.
         winner: The dimension that has the axis; None if it shards none there.
         loser: The dimension that claims it, had it, or could have it, and lacks it there; None without one.
-        held_by: What gives the axis to the winner.
+        held_by: What gives the axis to the winner; without one, each `shard_map` whose specs make the loser whole.
         lost_by: What gives it to the loser.
         places: The first values where both could have it.
         collectives: The names of the collectives that follow.

@@ -80,6 +80,7 @@ def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
     if not decision.is_lost or loser is None:
         if winner is not None and decision.held_by:
             yield "", f"requested by {_name_askers(decision.held_by)}"
+        yield from _list_boundaries(decision)
         if decision.trials is not None and decision.trials.helping:
             yield from _list_trials(decision)
         return
@@ -87,9 +88,18 @@ def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
         claims = f"{loser.name}{_format_request(decision.lost_by)}, or {winner.name}{_format_request(decision.held_by)}"
         array = "" if decision.first_place is None else f" of {_name_place(decision.first_place)}"
         yield "", f"{decision.axis} can shard only one dimension{array}: {claims}"
-    elif decision.lost_by:
+    else:
+        yield from _list_boundaries(decision)
+    if winner is None and decision.lost_by:
         yield "", f"{decision.axis} is requested for {loser.name} by {_name_askers(decision.lost_by)}"
     yield from _list_trials(decision)
+
+
+def _list_boundaries(decision: Decision) -> Iterator[tuple[str, str]]:
+    """The specs of a `shard_map` that make the dimension whole, which are the program's own."""
+    for asker in decision.held_by if decision.winner is None else ():
+        spec = "" if asker.sharding is None else f" with {asker.sharding}"
+        yield "", f"requested by in_specs of {_name_asker(asker)}{spec}"
 
 
 def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:

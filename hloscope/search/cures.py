@@ -14,9 +14,14 @@ from hloscope.base.errors import HloscopeError, TimeLimitError
 from hloscope.compile import client
 from hloscope.compile.cache import is_same_program
 from hloscope.compile.compiling import prepare_compile
-from hloscope.compile.estimates import Estimate, estimate_cost
-from hloscope.compile.lowering import lower_changed
-from hloscope.compile.retracing import RewrittenLine, RewrittenProgram, list_written_requests, lower_with_constraints
+from hloscope.compile.estimates import estimate_cost
+from hloscope.compile.lowering import Lowered, lower_changed
+from hloscope.compile.retracing import (
+    RewrittenLine,
+    list_used_variables,
+    list_written_requests,
+    lower_with_constraints,
+)
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
@@ -24,7 +29,19 @@ from hloscope.model.capture import Capture, ShardyModule, ValueSharding, axes_in
 from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
+from hloscope.search.boundaries import find_unproven, list_boundaries
 from hloscope.search.ranking import find_candidates, find_rates, is_explicit, rank_changes
+from hloscope.search.source_changes import (
+    Cure,
+    RankedCure,
+    add_axis,
+    describe_cure,
+    join_typed,
+    name_cure,
+    step_out,
+    tell_apart,
+    write_constraint,
+)
 from hloscope.search.space import ProgramLeaf, ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.search.trials import (
@@ -40,7 +57,7 @@ from hloscope.search.trials import (
 from hloscope.why.claims import Claims
 from hloscope.why.decisions import IdleAxes, find_crossing_axes, list_worth_trying
 from hloscope.why.shardings import UserProgram
-from hloscope.why.shardy_graph import is_written, to_frames
+from hloscope.why.shardy_graph import ShardyGraph, is_written, to_frames
 from hloscope.why.stage import explain_analysis, read_captured
 
 _MOST_OPENED = 2
@@ -98,7 +115,7 @@ def try_decision(
         _add_moving_cost(subject, ranked.cure, trial, begun + seconds) for ranked, trial in done if trial.after
     )
     helps = any(trial.helps for trial in compiled)
-    why_not = None if compiled or search.stopped or not problems else problems[0]
+    why_not = search.refused or (None if compiled or search.stopped or not problems else problems[0])
     if is_interrupted:
         why_not = _REST_INTERRUPTED if compiled else INTERRUPTED
     return Trials(
@@ -150,19 +167,20 @@ def find_written_cures(
     for ranked, trial in search.done:
         cure = ranked.cure
         beside = replace(cure, change=None if cure.change == change else cure.change)
-        lines = tuple(_describe_cure(beside, ranked.program))
-        if trial.after is not None:
-            constraints = tuple(_write_constraint(place, is_open) for place, is_open in cure.places)
+        lines = tuple(describe_cure(replace(ranked, cure=beside)))
+        if trial.after is not None and not ranked.unproven:
+            constraints = [write_constraint(place, is_open) for place, is_open in cure.places]
+            constraints += [each for _, each in cure.turned]
             written = tuple(dict.fromkeys(ranked.program.lines))
-            found.append(WrittenCure(cure.change, constraints, lines, written, trial.after))
+            found.append(WrittenCure(cure.change, tuple(constraints), lines, written, trial.after))
     return found
 
 
-def _sort_best_first(before: Figures, done: Sequence[tuple[_Ranked, Trial]]) -> list[tuple[_Ranked, Trial]]:
+def _sort_best_first(before: Figures, done: Sequence[tuple[RankedCure, Trial]]) -> list[tuple[RankedCure, Trial]]:
     """The trials that help first, fastest first; of those that differ little, the one that asks and changes least."""
     most = max((compute_gain_of(before, trial) or 0.0 for _, trial in done), default=0.0)
 
-    def key(each: tuple[_Ranked, Trial]) -> tuple[bool, bool, bool, int, float]:
+    def key(each: tuple[RankedCure, Trial]) -> tuple[bool, bool, bool, int, float]:
         ranked, trial = each
         gain = compute_gain_of(before, trial) or 0.0
         asks, parts = (bool(trial.conditions), ranked.cure.parts) if gain >= most - _ENOUGH else (False, 0)
@@ -171,7 +189,7 @@ def _sort_best_first(before: Figures, done: Sequence[tuple[_Ranked, Trial]]) -> 
     return sorted(done, key=key)
 
 
-def _add_moving_cost(subject: SearchSubject, cure: _Cure, trial: Trial, until: float) -> Trial:
+def _add_moving_cost(subject: SearchSubject, cure: Cure, trial: Trial, until: float) -> Trial:
     """A trial that helps with the one-time cost of creating its arguments with other shardings."""
     left = until - monotonic()
     if not trial.helps or not trial.moves or cure.change is None or left <= 0:
@@ -215,87 +233,8 @@ def compute_gain_of(before: Figures | None, trial: Trial) -> float | None:
     return None if trial.after is None or was is None else compute_gain(was, trial.after)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cure:
-    """Changes that turn a decision: constraints in the source, and other shardings of the program's requests.
-
-    Attributes:
-        places: The constrained values, and whether their other dimensions are left open.
-        change: The change of requests.
-        turned: With explicit axes, values whose own requests are turned, with the shardings that these have.
-    """
-
-    places: tuple[tuple[Place, bool], ...] = ()
-    change: Resharding | None = None
-    turned: tuple[tuple[Place, ValueSharding], ...] = ()
-
-    @property
-    def turns(self) -> bool:
-        """True if it turns constraints of the program."""
-        return self.change is not None and bool(self.change.constraints)
-
-    @property
-    def parts(self) -> int:
-        """The number of changes; a dimension left open counts as one, because it is less plain."""
-        requests = 0 if self.change is None else self.change.parts
-        return len(self.places) + sum(is_open for _, is_open in self.places) + requests + len(self.turned)
-
-    def add(self, place: Place) -> _Cure:
-        """The same with one more constraint."""
-        return replace(self, places=(*self.places, (place, False)))
-
-    def put(self, place: Place) -> _Cure:
-        """The same with one more constraint, or with another one where a constraint of this cure is what lacks it."""
-        for at, (other, is_open) in enumerate(self.places):
-            if place.operation == _CONSTRAINT and place.source[:1] == other.source[:1] and place.shape == other.shape:
-                turned = replace(other, sharding=place.sharding, spec=place.spec)
-                return replace(self, places=(*self.places[:at], (turned, is_open), *self.places[at + 1 :]))
-        return self.add(place)
-
-    def has(self, place: Place) -> bool:
-        """Returns whether a place has that constraint, or another one to the same value."""
-        return any(_is_one_place(place, other) for other, _ in self.places)
-
-
-def _step_out(cure: _Cure) -> _Cure | None:
-    """The same with the last constraint at the call around its place, such as that of `jax.vmap`; None without one."""
-    for place, is_open in cure.places[-1:]:
-        frame = find_users_frame(place.source)
-        around = () if frame is None else place.source[place.source.index(frame) + 1 :]
-        if find_users_frame(around) is not None:
-            return replace(cure, places=(*cure.places[:-1], (replace(place, source=around), is_open)))
-    return None
-
-
-_CONSTRAINT = "sharding_constraint"
-"""JAX's name of the operation that a written constraint makes."""
-
-
-def _is_one_place(place: Place, other: Place) -> bool:
-    return (place.argument, place.source[:1], place.operation) == (other.argument, other.source[:1], other.operation)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """A cure with the program that is traced with it, and its estimate from Shardy's shardings."""
-
-    cure: _Cure
-    program: RewrittenProgram
-    module: ShardyModule
-    estimate: Estimate
-    time_us: float
-
-
-_Done = tuple[_Ranked, Capture, Trial]
+_Done = tuple[RankedCure, Capture, Trial]
 """A compiled cure."""
-
-
-def _add_axis(edit: ConstraintEdit, wanted: ValueSharding | None, axis: str) -> ConstraintEdit:
-    """A changed constraint with an axis where another change of it has that axis."""
-    if edit.sharding is None or wanted is None or axis in axes_in(edit.sharding):
-        return edit
-    both = tuple((*here, axis) if axis in more else here for here, more in zip(edit.sharding, wanted, strict=True))
-    return replace(edit, sharding=both)
 
 
 class _CureSearch:
@@ -310,6 +249,7 @@ class _CureSearch:
     Attributes:
         done: The compiled programs and their trials.
         problems: What was in the way of others.
+        refused: What was in the way of other specs of a `shard_map`.
         stopped: Whether time ran out before all were tried.
     """
 
@@ -319,8 +259,9 @@ class _CureSearch:
         self._subject, self._before, self._until, self._most = subject, before, until, most
         self._rates = find_rates(subject.lowered.slice)
         self._is_explicit = is_explicit(subject.lowered)
-        self.done: list[tuple[_Ranked, Trial]] = []
+        self.done: list[tuple[RankedCure, Trial]] = []
         self.problems: list[str] = []
+        self.refused: str | None = None
         self.stopped = False
 
     def describe_verdict(self, decision: Decision, best: Trial) -> str:
@@ -341,17 +282,17 @@ class _CureSearch:
         of_caller = bool(self._find_unlike_outputs(decision)) or self._crosses_slices(decision)
         for is_of_caller in (of_caller, not of_caller):
             if best is None or not best[2].helps:
-                ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, _Cure())
+                ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, Cure())
                 best = self._try_best(ranked) or best
         self._go_on(self._try_joined(decision, best))
 
     def add_lines(self, decision: Decision, change: Resharding | None) -> None:
         """Adds constraints to a changed program, of which a decision is, and of which the facts of `subject` are."""
-        self._go_on(self._try_best(self._rank(decision, _Cure(change=change))))
+        self._go_on(self._try_best(self._rank(decision, Cure(change=change))))
 
     def _try_joined(self, decision: Decision, best: _Done | None) -> _Done | None:
         """The better of a cure and one that turns the same decision of other axes too."""
-        cures = [_Cure(places=((place, False),)) for place in self._join_axes(decision)]
+        cures = [Cure(places=((place, False),)) for place in self._join_axes(decision)]
         ranked = sorted(self._make_all(cures, self._limit_ranking()), key=lambda each: each.time_us)
         tried = self._try_best(ranked) if ranked else None
         return tried if tried is not None and (best is None or _is_better(self._before, tried[2], best[2])) else best
@@ -380,15 +321,15 @@ class _CureSearch:
 
     # Ranking.
 
-    def _rank(self, decision: Decision, kept: _Cure) -> list[_Ranked]:
+    def _rank(self, decision: Decision, kept: Cure) -> list[RankedCure]:
         """The cures of a decision, the most promising first; each place is constrained besides what is kept."""
         until = self._limit_ranking()
-        found: list[_Ranked] = []
+        found: list[RankedCure] = []
         level = [kept.put(place) for place in decision.places if not kept.has(place)]
-        if kept == _Cure():
+        if kept == Cure():
             level += map(kept.add, self._list_repeated(decision))
-            level += [_Cure(change=change) for change in self._turn_constraints(decision)]
-            level = [*self._turn_types(decision), *level]
+            level += [Cure(change=change) for change in self._turn_constraints(decision)]
+            level = [*self._turn_types(decision), *self._turn_boundaries(decision), *self._turn_uses(decision), *level]
         elif kept.turns:
             level += self._turn_more(decision, kept)
         fastest = inf
@@ -429,9 +370,9 @@ class _CureSearch:
             )
             yield replace(place, sharding=joined, spec=render_spec(joined) or "P()")
 
-    def _make_all(self, cures: Iterable[_Cure], until: float) -> Iterator[_Ranked]:
+    def _make_all(self, cures: Iterable[Cure], until: float) -> Iterator[RankedCure]:
         for cure in cures:
-            tried: _Cure | None = cure
+            tried: Cure | None = cure
             while tried is not None:
                 if until <= monotonic():
                     return
@@ -441,11 +382,14 @@ class _CureSearch:
                     return
                 except HloscopeError as error:
                     self.problems.append(": ".join(filter(None, (error.what, error.why))))
-                    tried = _step_out(tried)
+                    if any(written.keyword is not None for _, written in tried.turned):
+                        place = short_source(tried.turned[0][0].source)
+                        self.refused = f"other specs of the shard_map at {place}: {self.problems[-1]}"
+                    tried = step_out(tried)
                 else:
                     break
 
-    def _make(self, cure: _Cure, until: float) -> _Ranked:
+    def _make(self, cure: Cure, until: float) -> RankedCure:
         """The program with a cure, as Shardy propagates it.
 
         Raises:
@@ -456,20 +400,35 @@ class _CureSearch:
         places = cure.places[-1:] or cure.turned[-1:]
         where = next((short_source(place.source) or place.array for place, _ in places), "its requests")
         subject.stage(f"ranking a constraint at {where}")
-        constraints = [_write_constraint(place, leaves_open) for place, leaves_open in cure.places]
-        constraints += [_write_constraint(place, requested=requested) for place, requested in cure.turned]
+        constraints = [write_constraint(place, leaves_open) for place, leaves_open in cure.places]
+        constraints += [written for _, written in cure.turned]
         program = lower_with_constraints(
             subject.function, subject.lowered, constraints, cure.change, store=subject.store
         )
         if any(place.shape not in line.shapes for (place, _), line in zip(cure.places, program.lines, strict=False)):
             raise HloscopeError(f"the line at {where} makes another array")
-        module, _ = client.ask_propagation(program.lowered.bytecode, "jax", [], timeout_s=max(until - monotonic(), 1.0))
+        module = self._propagate(program.lowered, until)
+        estimate, specs = estimate_cost(module), [written for _, written in cure.turned if written.keyword is not None]
+        unproven: tuple[str, ...] = ()
+        if specs:
+            before, after = ShardyGraph(self._propagate(subject.lowered, until)), ShardyGraph(module)
+            unproven = tuple(find_unproven(before, after, (subject.lowered, program.lowered), specs))
+        return RankedCure(cure, program, module, estimate, estimate.step_us(self._rates), unproven)
+
+    @staticmethod
+    def _propagate(program: Lowered, until: float) -> ShardyModule:
+        """A program as Shardy propagates it.
+
+        Raises:
+            TimeLimitError: It takes too long.
+            HloscopeError: Shardy refuses it.
+        """
+        module, _ = client.ask_propagation(program.bytecode, "jax", [], timeout_s=max(until - monotonic(), 1.0))
         if module is None:
             raise HloscopeError("Shardy refuses the program with the constraint")
-        estimate = estimate_cost(module)
-        return _Ranked(cure, program, module, estimate, estimate.step_us(self._rates))
+        return module
 
-    def _find_places(self, ranked: _Ranked, decision: Decision) -> tuple[Place, ...]:
+    def _find_places(self, ranked: RankedCure, decision: Decision) -> tuple[Place, ...]:
         """The places where the same decision still falls in a program."""
         claims = read_captured(ranked.module, self._subject.captured).claims
         claims.describe_all()
@@ -485,7 +444,7 @@ class _CureSearch:
         program.claims.describe_all()
         return program
 
-    def _rank_requests(self, decision: Decision) -> list[_Ranked]:
+    def _rank_requests(self, decision: Decision) -> list[RankedCure]:
         """The changes of what the program requests of its caller, the most promising first.
 
         Before all others an output gets the sharding of its state again, which leaves the arguments as they are.
@@ -503,7 +462,7 @@ class _CureSearch:
             plain += _return_as_given(leaves, self._program.claims, decision, self._find_unlike_outputs(decision))
             plain += _store_as_computed(leaves, decision) if decision.winner is None else ()
             found += [each for each in self._rank_candidates(decision, until) if each not in plain]
-        made = self._make_all((_Cure(change=change) for change in (*plain, *found)), until)
+        made = self._make_all((Cure(change=change) for change in (*plain, *found)), until)
         return sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))
 
     def _limit_ranking(self) -> float:
@@ -560,14 +519,14 @@ class _CureSearch:
             yield Resharding(constraints=tuple(changes))
         yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
 
-    def _turn_more(self, decision: Decision, kept: _Cure) -> Iterator[_Cure]:
+    def _turn_more(self, decision: Decision, kept: Cure) -> Iterator[Cure]:
         """A cure whose constraints have the axis of another decision too."""
         assert kept.change is not None
         for change in self._turn_constraints(decision):
             wanted = {edit.operation: edit.sharding for each in change.constraints for edit in each.edits}
             constraints = tuple(
                 replace(
-                    each, edits=tuple(_add_axis(edit, wanted.get(edit.operation), decision.axis) for edit in each.edits)
+                    each, edits=tuple(add_axis(edit, wanted.get(edit.operation), decision.axis) for edit in each.edits)
                 )
                 for each in kept.change.constraints
             )
@@ -591,24 +550,55 @@ class _CureSearch:
         calls = [f"{'one place of ' if call in kept else ''}{call}" for call in changed]
         return f"{place}, as called at {' and '.join(calls)}" if kept else place
 
-    def _turn_types(self, decision: Decision) -> Iterator[_Cure]:
-        """With explicit axes, the program's requests with the axis at the other dimension: all of them, then each."""
+    def _turn_uses(self, decision: Decision) -> Iterator[Cure]:
+        """The variables in sums over the winner, constrained there alone: the line that makes one may make others.
+
+        Only for a loser that nothing claims the axis for: otherwise that one has it where the variable is made.
+        """
+        if self._program is None or self._is_explicit or decision.lost_by:
+            return
+        seen = set[WrittenConstraint]()
+        for place, used in self._program.claims.find_used_places(decision.axis, decision.winner, decision.loser):
+            if find_users_frame(place.source) is None or len(seen) >= _MOST_LINES:
+                continue
+            call = write_constraint(place)
+            for name in list_used_variables(self._subject.lowered, call):
+                written = replace(call, sharding=used.sharding, operand=name)
+                if written not in seen:
+                    seen.add(written)
+                    yield Cure(turned=((replace(used, source=place.source), written),))
+
+    def _turn_boundaries(self, decision: Decision) -> Iterator[Cure]:
+        """The specs of each `shard_map` that makes the dimension whole, with the axis there."""
+        for turned in list_boundaries(self._program.claims, decision) if self._program is not None else ():
+            written = set(list_written_requests(self._subject.lowered, [each for _, each in turned]))
+            yield Cure(turned=tuple(pair for pair in turned if pair[1] in written) or turned[:1])
+
+    def _turn_types(self, decision: Decision) -> Iterator[Cure]:
+        """With explicit axes, the program's requests with the axis at the other dimension: all of them, then each.
+
+        All go with the first values of loops, which are of the types that their bodies return; and with other axes too
+        that the same collectives make whole.
+        """
         if self._program is None or not self._is_explicit:
             return
-        places = self._program.claims.find_typed_places(decision.axis, decision.winner, decision.loser)
-        asked = {
-            _write_constraint(place, requested=requested): (place, requested)
-            for place, requested in places
-            if find_users_frame(place.source) is not None
-        }
-        turned = [asked[each] for each in list_written_requests(self._subject.lowered, list(asked))]
-        if len(turned) > 1:
-            yield _Cure(turned=tuple(turned))
-        yield from (_Cure(turned=(each,)) for each in turned[:_MOST_LINES])
+        claims = self._program.claims
+        whole = [each for each in self._subject.analysis.decisions if each.winner is None and each != decision]
+        beside = [each for each in whole if decision.winner is None and {*each.collectives} & {*decision.collectives}]
+        for decisions in ([decision, *beside], [decision]) if beside else ([decision],):
+            found = join_typed(decisions, claims.find_typed_places)
+            asked = {write_constraint(place, requested=own): key for key, (place, own) in found.items()}
+            written = {asked[each]: each for each in list_written_requests(self._subject.lowered, list(asked))}
+            begun = join_typed(decisions, claims.find_carried_places)
+            first = tell_apart([place for key, (place, _) in begun.items() if key not in written])
+            turned = tuple((found[key][0], each) for key, each in written.items())
+            if turned and len(turned) + len(first) > 1:
+                yield Cure(places=tuple((place, False) for place in first), turned=turned)
+        yield from (Cure(turned=(each,)) for each in turned[:_MOST_LINES])
 
     # Compiles.
 
-    def _try_best(self, ranked: Sequence[_Ranked]) -> _Done | None:
+    def _try_best(self, ranked: Sequence[RankedCure]) -> _Done | None:
         """Compiles the most promising cures until one helps; returns the best with its program and trial."""
         best: _Done | None = None
         seen: set[object] = set()
@@ -640,7 +630,7 @@ class _CureSearch:
             self.stopped = True
         return best
 
-    def _compile(self, ranked: _Ranked) -> tuple[Capture, Trial]:
+    def _compile(self, ranked: RankedCure) -> tuple[Capture, Trial]:
         """The compiled program with a cure, and its cost.
 
         Raises:
@@ -648,12 +638,12 @@ class _CureSearch:
             HloscopeError: The compiler refuses the program.
         """
         subject, cure, before = self._subject, ranked.cure, self._before
-        subject.stage(f"trying {_name_cure(cure)}")
+        subject.stage(f"trying {name_cure(cure)}")
         captured, after = price_changed(subject, ranked.program.lowered, before, self._until - monotonic())
         opened = _list_changed_outputs(subject, captured, cure.change)
         more = len(opened) - _MOST_OPENED
         return captured, Trial(
-            change=tuple(_describe_cure(cure, ranked.program)),
+            change=tuple(describe_cure(ranked)),
             after=after,
             helps=is_worthwhile(before, after),
             frees_output=cure.change is not None and cure.change.frees_output,
@@ -750,63 +740,9 @@ def _is_much_better(before: Figures, trial: Trial, than: Trial) -> bool:
     return gain is not None and (other is None or gain > other + _ENOUGH)
 
 
-def _write_constraint(
-    place: Place, leaves_open: bool = False, requested: ValueSharding | None = None
-) -> WrittenConstraint:
-    """The constraint at a place.
-
-    Raises:
-        HloscopeError: There is no line for it.
-    """
-    frame = find_users_frame(place.source)
-    if frame is None and place.argument is None:
-        raise HloscopeError("no line was found for the constraint")
-    return WrittenConstraint(
-        file="" if frame is None else frame.file,
-        line=0 if frame is None else frame.line,
-        column=None if frame is None else frame.column,
-        sharding=place.sharding,
-        leaves_open=leaves_open,
-        primitive=place.operation,
-        shape=place.shape,
-        argument=place.argument,
-        requested=requested,
-    )
-
-
 def _list_changed_outputs(subject: SearchSubject, after: Capture, change: Resharding | None) -> tuple[str, ...]:
     """The results that get another sharding without being changed themselves: `result becomes P('X', None)`."""
     changed = {leaf.name for leaf in change.results} if change is not None else set()
     pairs = zip(subject.captured.outputs or (), after.outputs or (), strict=False)
     unlike = (new for old, new in pairs if old.sharding != new.sharding and new.name not in changed)
     return tuple(f"{new.name} becomes {new.sharding}" for new in unlike)
-
-
-def _name_cure(cure: _Cure) -> str:
-    """A cure in the progress: `constraints at blk.py:21 and blk.py:30`."""
-    places = [short_source(place.source) or place.array for place, _ in (*cure.places, *cure.turned)]
-    places += [] if cure.change is None else [change.place for change in cure.change.constraints]
-    if not places:
-        return str(cure.change)
-    return f"{'a constraint' if len(places) == 1 else 'constraints'} at {' and '.join(places)}"
-
-
-def _describe_cure(cure: _Cure, program: RewrittenProgram) -> Iterator[str]:
-    """The lines to write, their places, and what they need besides."""
-    if cure.change is not None:
-        yield from cure.change.words
-    needs: dict[str, None] = {}
-    written: set[str] = set()
-    for (place, _), line in zip((*cure.places, *cure.turned), program.lines, strict=True):
-        if line.after not in written:
-            written.add(line.after)
-            at = f"at {short_source(place.source)}"
-            yield f"write {line.after}"
-            yield at if line.entered is None else f"in {line.entered}, as its first line"
-        needs.update(dict.fromkeys(f"{each} in that file" for each in line.imports))
-        needs.update(dict.fromkeys(["a current mesh, as under jax.set_mesh"] * line.needs_mesh))
-        others = [str(list(shape)) for shape in line.shapes if shape != place.shape]
-        if others:
-            yield f"also constrains what the line makes of shape {' and '.join(others)}"
-    if needs:
-        yield f"needs {' and '.join(needs)}"

@@ -42,7 +42,8 @@ def try_cures(subject: SearchSubject, seconds: float, *, confirms: bool = True) 
         is_over = trials.helping or trials.stopped or left <= 0
         if not decision.is_lost and not is_over and (confirms or choose_stage(subject) is CompileStage.COMPILED):
             worst = find_worst_collective(found, decision)
-            trials = try_changes(subject, worst, TrialLimits(changes=_CHANGES, seconds=left))
+            others = try_changes(subject, worst, TrialLimits(changes=_CHANGES, seconds=left))
+            trials = replace(others, not_tried=others.not_tried or trials.not_tried)
         tried[decision.summary] = trials
         if trials.stopped:
             break

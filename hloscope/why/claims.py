@@ -27,7 +27,15 @@ from hloscope.model.capture import (
 from hloscope.model.decision import Place
 from hloscope.model.reason import AskedBy, Axes, Claim, Dimension, DimensionRole
 from hloscope.why.reshards import find_assigned_name, hlo_type, known_sharding
-from hloscope.why.shardy_graph import MOVE_KINDS, DimensionClass, Dimensions, ShardyGraph, is_written, to_frames
+from hloscope.why.shardy_graph import (
+    MOVE_KINDS,
+    DimensionClass,
+    Dimensions,
+    ShardyGraph,
+    is_users_constraint,
+    is_written,
+    to_frames,
+)
 
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 _MOST_PLACES = 4
@@ -484,18 +492,47 @@ class Claims:
         """
         seen = set[object]()
         for op in self.graph.module.ops if loser is not None else ():
-            is_own = op.kind not in MOVE_KINDS or is_written(op)
+            is_own = op.kind not in MOVE_KINDS or is_users_constraint(op)
             if not is_own or not op.source or not op.results or self.graph.in_manual(op):
                 continue
             value = self.graph.value(op.results[0])
-            described = [self.describe(dimension) for dimension in self.dimensions.of(value.index)]
-            sharding = op.asked or known_sharding(value)
-            given = [described[number] for number in find_cut_dimensions(sharding, (axis,)) if number < len(described)]
             key = op.source[0], op.op_name, value.shape
-            if loser in described and given in ([], [winner]) and key not in seen:
+            for found in self._find_typed(op, value, axis, winner, loser) if key not in seen else ():
                 seen.add(key)
-                moved = self._move(sharding, axis, described.index(loser), self._described[loser][0])
-                yield self._describe_place(op, value, moved), sharding
+                yield found
+
+    def _find_typed(
+        self, op: ShardyOp, value: ShardyValue, axis: str, winner: Dimension | None, loser: Dimension | None
+    ) -> Iterator[tuple[Place, ValueSharding]]:
+        described = [self.describe(dimension) for dimension in self.dimensions.of(value.index)]
+        sharding = op.asked or known_sharding(value)
+        given = [described[number] for number in find_cut_dimensions(sharding, (axis,)) if number < len(described)]
+        if loser in described and given in ([], [winner]):
+            moved = self._move(sharding, axis, described.index(loser), self._described[loser][0])
+            yield self._describe_place(op, value, moved), sharding
+
+    def find_carried_places(
+        self, axis: str, winner: Dimension | None, loser: Dimension | None
+    ) -> Iterator[tuple[Place, ValueSharding]]:
+        """The first values of what loops carry, as `find_typed_places` has others: they are to have the same types."""
+        for op in self.graph.module.ops if loser is not None else ():
+            for result in map(self.graph.value, op.results):
+                for maker, value in self._find_entering(op, result):
+                    if maker.source[:1] != op.source[:1] and not is_written(maker):  # which is not the loop's own
+                        yield from self._find_typed(maker, value, axis, winner, loser)
+
+    def find_used_places(
+        self, axis: str, winner: Dimension | None, loser: Dimension | None
+    ) -> Iterator[tuple[Place, Place]]:
+        """The sums over a class that has an axis, each with an operand whose other class would have it."""
+        for op in self.graph.module.ops if winner is not None and loser is not None else ():
+            if op.rule is None or not op.source or not op.rule.reduction or self.graph.in_manual(op):
+                continue
+            summed = {self.describe(self.dimensions.of_factor(op.index, factor)) for factor in op.rule.reduction}
+            for value, _ in list(self.list_sides(op))[: len(op.operands)] if winner in summed else ():
+                made = self.graph.value(op.results[0])
+                for moved, _ in self._find_typed(op, value, axis, winner, loser):
+                    yield self._describe_place(op, made, known_sharding(made)), moved
 
     def _move(self, sharding: ValueSharding, axis: str, number: int, dimension: DimensionClass) -> ValueSharding:
         """A sharding with an axis at one dimension, and nowhere else."""

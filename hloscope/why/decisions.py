@@ -17,9 +17,9 @@ from hloscope.base.units import sum_known
 from hloscope.compile.estimates import MATMUL_KINDS, ShardyRuns, find_cut_factors
 from hloscope.model import Analysis, Collective, StepTime, bytes_bound
 from hloscope.model.analysis import RepeatedWork
-from hloscope.model.capture import ShardyOp, ShardyValue, multiply_axis_sizes, whole_axis
+from hloscope.model.capture import ShardyOp, ShardyValue, multiply_axis_sizes, render_spec, whole_axis
 from hloscope.model.decision import Decision, DecisionKind
-from hloscope.model.reason import Claim, Dimension, Reason, ReasonKind
+from hloscope.model.reason import AskedBy, Claim, Dimension, Reason, ReasonKind
 from hloscope.model.vocabulary import Bound, Link
 from hloscope.why.claims import Claims
 from hloscope.why.reshards import known_sharding
@@ -203,7 +203,7 @@ def _make_decision(
         axis=key.axis,
         winner=key.winner,
         loser=key.loser,
-        held_by=() if claims is None else claims.find_claimants_of(key.winner, key.axis),
+        held_by=_list_holders(key, claims, needing),
         lost_by=() if claims is None else claims.find_claimants_of(key.loser, key.axis),
         collectives=tuple(share.collective.name for share in shares),
         operations=_list_operations(needing),
@@ -286,6 +286,19 @@ def _sum_other_bytes(shares: Iterable[_Share]) -> int | None:
             key = claim.operation if claim.operation is not None else object()
             known[key] = max(known.get(key, 0), claim.other_bytes * share.collective.executions)
     return round(sum(known.values()) + same) if known else None
+
+
+def _list_holders(key: _Key, claims: Claims | None, needing: Iterable[Reason]) -> tuple[AskedBy, ...]:
+    """The requests for the winner; without one, each `shard_map` whose specs make the dimension whole."""
+    if key.winner is not None:
+        return () if claims is None else claims.find_claimants_of(key.winner, key.axis)
+    found = ((reason.consumer, reason.wanted) for reason in needing)
+    asked = (
+        AskedBy(axis=key.axis, by=operation.name, name=None, sharding=render_spec(wanted), source=operation.source)
+        for operation, wanted in found
+        if operation is not None and operation.name == "shard_map"
+    )
+    return tuple(dict.fromkeys(asked))
 
 
 def _list_operations(reasons: Iterable[Reason]) -> tuple[str, ...]:

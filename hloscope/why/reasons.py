@@ -39,8 +39,9 @@ def explain_reshard(program: UserProgram, reshard: Reshard) -> Reason:
     graph = program.graph
     if reshard.is_sum:
         partial = make_tensor(program, reshard.value, reshard.before, reshard.axes)
-        result = find_final_value(graph, graph.value(reshard.op.results[0]))
-        needed = _describe_need(program, reshard.axes, reshard.final, reshard.consumers, result)
+        needed = _describe_need(
+            program, reshard.axes, reshard.final, reshard.consumers, graph.value(reshard.op.results[0])
+        )
         known = needed | _describe_loop(program, reshard.value, reshard.loop)
         return _add_weight(
             program, reshard.producer, _explain_sum(program, reshard.producer, reshard.axes, partial, **known)
@@ -346,6 +347,7 @@ def _describe_need(
         asked = program.askers.make_asker(asking, ",".join(axes))
         by_constraint = {"consumer": make_operation(program, asking), "operand": 0, "asked_by": (asked,)}
         return {"wanted": wanted, **by_constraint}
+    final = find_final_value(program.graph, result)
     consumer, operand = users[0] if users else (None, None)
     while consumer is not None and consumer.kind == "stablehlo.convert":
         onward = program.graph.real_users(program.graph.value(consumer.results[0]))
@@ -356,8 +358,8 @@ def _describe_need(
         "wanted": wanted,
         "consumer": make_operation(program, consumer),
         "operand": operand,
-        "asked_by": _find_output_requests(program, result, axes)
-        or program.askers.find_askers(result, (axis for axis in axes if axis in axes_in(wanted))),
+        "asked_by": _find_output_requests(program, final, axes)
+        or program.askers.find_askers(final, (axis for axis in axes if axis in axes_in(wanted))),
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,6 +13,7 @@ from hloscope.compile import client, compiling
 from hloscope.compile.sharding_change import ConstraintEdit
 from hloscope.model.vocabulary import CompileStage
 from hloscope.search import cures, suggesting, trials
+from hloscope.search.source_changes import add_axis
 
 pytestmark = pytest.mark.tpu_compiler
 PROGRAM = """\
@@ -195,6 +198,8 @@ def test_a_call_of_several_lines_is_printed_as_it_is_written_and_is_that_of_vmap
 
 
 OTHERS = """\
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P, reshard
@@ -273,6 +278,73 @@ def carried_whole(k, v):
         new = jnp.einsum("bnst,bnsu->bntu", k, v).astype(jnp.float32)
         return jax.lax.with_sharding_constraint(state + new, P(None, None, None, None)), None
     return jax.lax.scan(add, jnp.zeros((16, 32, 128, 128), jnp.float32), length=8)[0]
+
+
+def empty(*shape):
+    return jnp.zeros(shape, jnp.float32)
+
+
+@hloscope.target(
+    **LOGITS, axis_types="explicit", args=("bf16[8,64@data,16@model,256]",) * 2, out="P('data', 'model', None, None)"
+)
+def types_carried_whole(k, v):
+    def add(sums, kv):
+        products = jnp.einsum("bns,bnt->bnst", *kv, out_sharding=P(None, None, None, None))
+        normal = reshard(kv[0], P(None, None, None))
+        return {"products": sums["products"] + products, "normal": sums["normal"] + normal}, None
+    sums, _ = jax.lax.scan(add, {"products": empty(64, 16, 256, 256), "normal": empty(64, 16, 256)}, (k, v))
+    return sums["products"] / sums["normal"][..., None]
+
+
+def normalize(x):
+    return jnp.tanh(x) * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + x.shape[1])
+
+
+@hloscope.target(**LOGITS, args=("bf16[16@data,1024,32@model,128]",), out="P('data', None, 'model', None)")
+def whole_in_shard_map(x):
+    alone = jax.shard_map(normalize, in_specs=(P("data", None, None, None),), out_specs=P("data", None, None, None))
+    return alone(x) * 2
+
+
+@hloscope.target(**LOGITS, args=("bf16[16@data,1024,32@model,128]", "bf16[128,128]"), out="P()")
+def whole_in_decorated(x, w):
+    def loss(w):
+        @partial(jax.shard_map, in_specs=(P("data"), P()), out_specs=P("data"), check_vma=False)
+        def alone(x, w):
+            return normalize(x @ w)
+        return (alone(x, w).astype(jnp.float32) ** 2).mean()
+    return jax.grad(loss)(w)
+
+
+@hloscope.target(
+    mesh={"model": 4}, slice="v5e:2x2",
+    args=("bf16[2,1024,768]", *["bf16[768,6,128@model]"] * 3, "bf16[6,128@model,768]"), out="P()",
+)
+def made_in_one_line(x, wq, wk, wv, wo):
+    q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
+    scores = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k).astype(jnp.float32), -1).astype(x.dtype)
+    return jnp.einsum("bshk,hkd->bsd", jnp.einsum("bhst,bthk->bshk", scores, v), wo)
+
+
+def shared(x):
+    return x - x.mean(2, keepdims=True)
+
+
+def scaled(x):
+    return x * x.shape[2]
+
+
+def numbered(x):
+    return x + jnp.arange(x.shape[2], dtype=x.dtype)[:, None]
+
+
+def asked_where(x):
+    return x * jax.lax.axis_index("model").astype(x.dtype)
+
+
+@hloscope.target(**LOGITS, args=("bf16[16@data,1024,32@model,128]",), out="P('data', None, 'model', None)")
+def not_alone(x, alone=shared):
+    return jax.shard_map(alone, in_specs=P("data"), out_specs=P("data"), check_vma=False)(x)
 """
 
 
@@ -311,14 +383,15 @@ def test_what_an_idle_axis_lets_devices_repeat_is_sharded_where_it_is_made(other
     assert best.after.step_us < 0.5 * decision.trials.before.step_us
 
 
-HELPER = "constraint at others.py:48, as called at others.py:58 in loss"
+FIRST = [("64, 16, 256, 256", "None, None"), ("64, 16, 256", "None")]
+HELPER = "constraint at others.py:50, as called at others.py:60 in loss"
 
 
 @pytest.mark.parametrize(("name", "change", "most"), [
-    ("logits_made_whole", "constraint at others.py:43: P('data', None) -> P('data', 'model')", 0.3),
+    ("logits_made_whole", "constraint at others.py:45: P('data', None) -> P('data', 'model')", 0.3),
     ("in_a_helper", f"{HELPER}: P('data', None) -> P('data', 'model')", 0.8),
     ("state_left_whole", "argument mu: P(None, None) -> P(None, ('data', 'model'))", 0.5),
-    ("carried_whole", "constraint at others.py:77: P(None, None, None, None) -> P('data', None, None, None)", 0.5),
+    ("carried_whole", "constraint at others.py:79: P(None, None, None, None) -> P('data', None, None, None)", 0.5),
 ])  # fmt: skip
 def test_what_is_made_whole_at_a_cost_is_tried(other, name, change, most):
     found = hloscope.analyze(f"{other}:{name}", stage="scheduled", try_s=200)
@@ -332,9 +405,68 @@ def test_what_is_made_whole_at_a_cost_is_tried(other, name, change, most):
     )
 
 
+def test_the_types_of_what_a_loop_carries_are_turned_with_the_types_that_its_body_returns(other):
+    found = hloscope.analyze(f"{other}:types_carried_whole", stage="scheduled", try_s=200)
+    tried = next(each.trials for each in found.decisions if each.trials is not None)
+    best = tried.helping[0]
+    first = [f'reshard(empty({shape}), P("data", "model", {rest}))' for shape, rest in FIRST]
+    assert all(each in best.change[0] for each in first)
+    assert best.change[1] == "at others.py:95 in types_carried_whole"
+    assert best.after.wire_bytes == 0
+    assert best.after.step_us < 0.5 * (best.before or tried.before).step_us
+
+
+@pytest.mark.parametrize(("name", "change"), [
+    (
+        "whole_in_shard_map",
+        'write alone = jax.shard_map(normalize, in_specs=(P("data", None, "model", None),), '
+        'out_specs=P("data", None, "model", None))',
+    ),
+    (
+        "whole_in_decorated",
+        'write @partial(jax.shard_map, in_specs=(P("data", None, "model", None), P()), '
+        'out_specs=P("data", None, "model", None), check_vma=False)',
+    ),
+])  # fmt: skip
+def test_specs_of_a_shard_map_that_make_a_dimension_whole_are_turned(other, name, change):
+    found = hloscope.analyze(f"{other}:{name}", stage="scheduled", try_s=200)
+    first = next(each for each in found.decisions if each.trials is not None)
+    assert [asker.by for asker in first.held_by] == ["shard_map"]
+    best = first.trials.helping[0]
+    assert best.change[0] == change
+    assert not any("hloscope cannot see" in each for each in best.change)
+    assert best.after.step_us < 0.6 * first.trials.before.step_us
+
+
+def test_a_variable_is_constrained_where_it_is_used_if_its_line_makes_others(other):
+    found = hloscope.analyze(f"{other}:made_in_one_line", stage="scheduled", try_s=200)
+    tried = next(each.trials for each in found.decisions if each.trials is not None)
+    best = tried.helping[0]
+    used = 'jnp.einsum("bshk,bthk->bhst", jax.lax.with_sharding_constraint(q, P(None, "model", None, None)), k)'
+    assert used in best.change[0]
+    assert best.after.step_us < 0.5 * (best.before or tried.before).step_us
+
+
+@pytest.mark.parametrize(("name", "why"), [
+    ("shared", "other operations or numbers"),
+    ("scaled", "other operations or numbers"),
+    ("numbered", "iota at others.py:138 in numbered numbers the places of the dimension"),
+    ("asked_where", "it names the axis"),
+])  # fmt: skip
+def test_specs_are_not_turned_under_which_a_function_computes_something_else(other, name, why):
+    space = runpy.run_path(str(other))
+    call = {"args": ("bf16[16@data,1024,32@model,128]",), "out": "P('data', None, 'model', None)"}
+    program = partial(space["not_alone"], alone=space[name])
+    found = hloscope.analyze(program, **call, **space["LOGITS"], stage="scheduled", try_s=200)
+    first = next(each for each in found.decisions if each.trials is not None)
+    assert not any("shard_map" in each for trial in first.trials.trials for each in trial.change)
+    assert why in first.trials.not_tried
+    assert "requested by in_specs of the shard_map at others.py:" in " ".join(str(found).split())
+
+
 def test_a_second_axis_goes_where_another_change_of_the_constraint_has_it():
     first = ConstraintEdit(operation=3, sharding=(("data",), (), ()))
-    added = cures._add_axis(first, ((), ("model",), ()), "model")
+    added = add_axis(first, ((), ("model",), ()), "model")
     assert added.sharding == (("data",), ("model",), ())
-    assert cures._add_axis(added, ((), ("model",), ()), "model") == added
-    assert cures._add_axis(ConstraintEdit(operation=3), ((), ("model",), ()), "model").sharding is None
+    assert add_axis(added, ((), ("model",), ()), "model") == added
+    assert add_axis(ConstraintEdit(operation=3), ((), ("model",), ()), "model").sharding is None
