@@ -56,6 +56,6 @@ def test_a_constraint_that_requests_whole_gradients_is_named_and_dropped():
     call = {"mesh": {"X": 8}, "slice": "v5e:2x4", "out": dict.fromkeys(weights, "P('X', None)")}
     found = hloscope.analyze(clipped, (weights, "f32[4096@X,2048]"), **call, try_s=200)
     assert any("the sharding constraint P(None, None) (" in each.why for each in found.collectives)
-    (best, *_) = [each.trials.helping[0] for each in found.decisions if each.trials is not None]
-    assert best.change[0].endswith(": dropped")
-    assert best.after.step_us < 0.95 * found.time.step_us
+    (trials,) = [each.trials for each in found.decisions if each.trials is not None]
+    assert trials.helping[0].change[-1].endswith(": dropped")
+    assert trials.helping[0].after.step_us < 0.6 * found.time.step_us
