@@ -112,6 +112,8 @@ def _list_trials(decision: Decision) -> Iterator[tuple[str, str]]:
             yield label.removesuffix(":"), words
         yield "then", describe_gain(best.before or trials.before, best)
         yield from (("", condition) for condition in best.conditions)
+        if trials.not_tried is not None:
+            yield "not tried", trials.not_tried
         return
     place = decision.first_place
     if trials is None and place is not None:

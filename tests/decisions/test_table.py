@@ -57,7 +57,7 @@ TURNED = {
     "serving:decode": 'write x = constrained(x, P(None, "data"))',
     "serving:idle": "argument x: P('data', None) -> P(('data', 'model'), None)",
     "networks:experts": 'write x = constrained(p["emb"][tokens], P("data", None, None))',
-    "serving:six_heads": 'P("data", "model", None, None)) for w in (wq, wk, wv))',
+    "serving:six_heads": 'constrained(q, P("data", "model", None, None)), k)',
     "states:weights_replicated": "result[0]: P(None, None) -> P('data', None)",
     "states:state_transposed": "result[1]: P(None, 'data') -> P('data', None)",
     "language:explicit": 'out_sharding=P("data", None, "model")',

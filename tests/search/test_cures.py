@@ -461,6 +461,7 @@ def test_specs_are_not_turned_under_which_a_function_computes_something_else(oth
     first = next(each for each in found.decisions if each.trials is not None)
     assert not any("shard_map" in each for trial in first.trials.trials for each in trial.change)
     assert why in first.trials.not_tried
+    assert f"not tried: {first.trials.not_tried}" in " ".join(str(found).split())
     assert "requested by in_specs of the shard_map at others.py:" in " ".join(str(found).split())
 
 
