@@ -88,7 +88,7 @@ def _find_requests_behind(program: UserProgram, reshard: Reshard) -> tuple[Shard
 
 
 def _follow_to_constraint(graph: ShardyGraph, value: ShardyValue) -> tuple[ShardyOp | None, ShardyValue]:
-    """The constraint to which a value goes, unchanged but for its form and type, and the last value on the way."""
+    """The constraint that a value reaches with all of its elements, and the last value on the way there."""
     while len(users := graph.users(value)) == 1 and graph.keeps_elements(users[0][0]):
         if is_users_constraint(users[0][0]):
             return users[0][0], value
