@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -453,14 +453,15 @@ class _CureSearch:
         if self._program is None or self._is_explicit:
             return []
         found: list[Resharding] = []
-        leaves = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph)
+        leaves, claims = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph), self._program.claims
         if self._crosses_slices(decision):
-            plain += _keep_within_slices(leaves, self._program.claims, decision)
+            plain += _change_each(leaves, claims, decision, _take_axis)  # only sums of gradients cross slices then
         elif decision.kind is DecisionKind.IDLE:
-            found += _extend_requests(leaves, self._program.claims, decision)
+            found += _change_each(leaves, claims, decision, _give_axis)
         elif decision.winner is None or any(asker.by == "output" for asker in decision.held_by):
-            plain += _return_as_given(leaves, self._program.claims, decision, self._find_unlike_outputs(decision))
+            plain += _return_as_given(leaves, claims, decision, self._find_unlike_outputs(decision))
             plain += _store_as_computed(leaves, decision) if decision.winner is None else ()
+            found += _change_each(leaves, claims, decision, _turn_axis)  # a weight and its momenta alike
             found += [each for each in self._rank_candidates(decision, until) if each not in plain]
         made = self._make_all((Cure(change=change) for change in (*plain, *found)), until)
         return sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))
@@ -652,16 +653,6 @@ class _CureSearch:
         )
 
 
-def _extend_requests(leaves: ProgramLeaves, claims: Claims, decision: Decision) -> Iterator[Resharding]:
-    """The arguments and requested results of a dimension with one more axis there."""
-    arguments = [(leaf, spec) for leaf in leaves.arguments if (spec := _give_axis(leaf, claims, decision)) is not None]
-    asked = [leaf for leaf in leaves.results if leaf.asked is not None]
-    results = [(leaf, spec) for leaf in asked if (spec := _give_axis(leaf, claims, decision)) is not None]
-    change = leaves.change(arguments, results) if arguments else None
-    if change is not None:
-        yield change
-
-
 def _store_as_computed(leaves: ProgramLeaves, decision: Decision) -> Iterator[Resharding]:
     """The state that is computed with the axis and requested without it, before and after the step as computed."""
     results = [
@@ -676,19 +667,31 @@ def _store_as_computed(leaves: ProgramLeaves, decision: Decision) -> Iterator[Re
         yield change
 
 
-def _keep_within_slices(leaves: ProgramLeaves, claims: Claims, decision: Decision) -> Iterator[Resharding]:
-    """The arguments and requested results that have no part of the winner, such as weights, within slices only.
-
-    Of a training step, the sums of gradients are then all that crosses slices.
-    """
+def _change_each(
+    leaves: ProgramLeaves,
+    claims: Claims,
+    decision: Decision,
+    change: Callable[[ProgramLeaf, Claims, Decision], ValueSharding | None],
+) -> Iterator[Resharding]:
+    """The arguments and requested results that a decision changes, if an argument is among them."""
     asked = [leaf for leaf in leaves.results if leaf.asked is not None]
     arguments, results = (
-        [(leaf, spec) for leaf in side if (spec := _take_axis(leaf, claims, decision)) is not None]
+        [(leaf, spec) for leaf in side if (spec := change(leaf, claims, decision)) is not None]
         for side in (leaves.arguments, asked)
     )
-    change = leaves.change(arguments, results) if arguments else None
-    if change is not None:
-        yield change
+    changed = leaves.change(arguments, results) if arguments else None
+    if changed is not None:
+        yield changed
+
+
+def _turn_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
+    """The sharding of a leaf with a decision's axis at the loser, or nowhere; None if its winner does not have it."""
+    if leaf.value is None or leaf.sharding is None or decision.winner is None:
+        return None
+    numbers = claims.find_dimensions(leaf.value, decision.winner)
+    if decision.axis not in {whole_axis(axis) for number in numbers for axis in leaf.sharding[number]}:
+        return None
+    return _give_axis(leaf, claims, decision) or _drop_axis(leaf.sharding, decision.axis)
 
 
 def _take_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
