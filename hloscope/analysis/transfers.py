@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloscope.analysis.dataflow import Frames, Reading, find_maker, find_own_slice, find_readings
+from hloscope.analysis.dataflow import Frames, Maker, Reading, find_maker, find_own_slice, find_readings
 from hloscope.analysis.executions import Context, make_unmodelled
 from hloscope.analysis.groups import Groups, Numbering
 from hloscope.analysis.trip_counts import CompareDirection, wrap_integer
@@ -331,17 +331,34 @@ def gathers_by_summing(graph: HloGraph, collective: Collective) -> bool:
 
     libtpu compiles some all-gathers so.
     """
-    if collective.kind is not Kind.ALL_REDUCE or len(collective.operand_shapes) != 1:
+    if collective.reduction != "add" or len(collective.operand_shapes) != 1 or graph.module.replica_count != 1:
         return False
     operand = graph.module.computation(collective.computation).instruction(collective.name).operand(0)
     if operand is None:
         return False
-    made, frames = find_maker(graph, Value(operand))
-    whole = made.instruction.operand(0) if made.instruction.opcode == "dynamic-update-slice" else None
+    placed = find_maker(graph, Value(operand))
+    whole = placed.value.instruction.operand(0) if placed.value.instruction.opcode == "dynamic-update-slice" else None
     if whole is None:
         return False
-    filled = find_maker(graph, Value(whole), frames).value.instruction
-    return ZEROS.fullmatch(filled.literal or "") is not None
+    filled = find_maker(graph, Value(whole), placed.frames).value.instruction
+    return ZEROS.fullmatch(filled.literal or "") is not None and _writes_parts_apart(graph, placed, collective)
+
+
+def _writes_parts_apart(graph: HloGraph, placed: Maker, collective: Collective) -> bool:
+    """Returns whether a `dynamic-update-slice` writes one part on each device, and no two of a group at one place."""
+    _, part, *offsets = placed.value.instruction.operands
+    for group in collective.groups:
+        cells = set[tuple[int, ...]]()
+        for device in group:
+            found = [_evaluate_on_device(graph, Value(offset), device, placed.frames) for offset in offsets]
+            known = [at for at in found if at is not None]
+            pairs = list(zip(known, part.shape.dimensions, strict=False))
+            if len(pairs) != len(offsets) or any(at % size for at, size in pairs):
+                return False
+            cells.add(tuple(at // size for at, size in pairs))
+        if len(cells) < len(group):
+            return False
+    return bool(collective.groups)
 
 
 def find_narrower_use(graph: HloGraph, results: Iterable[Value]) -> str | None:

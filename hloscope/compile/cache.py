@@ -29,10 +29,10 @@ from hloscope.version import __version__
 
 T = TypeVar("T")
 
-_FORMAT = 9
+_FORMAT = 10
 """The format of an entry: numbers of operations since 2, the compile's duration since 3, HBM at its peak since 4 and
 over time since 5, the places of all operations, in the order of the module, since 6, the stage of the compile since 7,
-the text of a dump since 8, and the FLOPs of the traced program since 9."""
+the text of a dump since 8, the FLOPs of the traced program since 9, and open dimensions of constraints since 10."""
 _HINT = "target"
 _FIRST_COMPUTATION = re.compile(r"^(?:%|ENTRY )", re.MULTILINE)
 _UNDIGESTED = re.compile(r", (?:metadata|backend_config)=")

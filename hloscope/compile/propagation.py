@@ -55,8 +55,9 @@ def _propagate_parsed(parsed: Any, context: Any, seen_by: str, *, origins: bool,
     pipeline = _shorten_pipeline(str(passmanager.PassManager.parse(_PROPAGATION, context)))
     if origins:
         pipeline = pipeline.replace("sharding-origins=false", "sharding-origins=true")
-    passmanager.PassManager.parse(pipeline, context).run(parsed.operation)
     reader = _ModuleReader(numbered)
+    reader.read_open_constraints(parsed.operation)
+    passmanager.PassManager.parse(pipeline, context).run(parsed.operation)
     reader.read_constraints(parsed.operation)
     passmanager.PassManager.parse(_EXPLICIT_RESHARDS, context).run(parsed.operation)
     return reader.read_module(parsed, seen_by)
@@ -146,6 +147,7 @@ class _ModuleReader:
     """Reads a module, and numbers its operations and values in text order."""
 
     def __init__(self, numbered: bool) -> None:
+        self._open: set[int] = set()
         self._numbered = numbered
         self._ops: list[ShardyOp] = []
         self._holders: list[int | None] = []
@@ -156,6 +158,14 @@ class _ModuleReader:
         self._locations = _Locations()
         # what an attribute says: many operations and values share one
         self._once: Any = cache(lambda read, attribute, *count: read(attribute, *count))
+
+    def read_open_constraints(self, op: Any) -> None:
+        """Reads which constraints leave a dimension open, by their numbers; propagation closes them."""
+        if op.name in _CONSTRAINTS and "?" in str(op.attributes["sharding"]):
+            name, _ = self._locations.of(op.location)
+            self._open.update(identity[-1] for identity in read_identities(name or ""))
+        for inner in _list_inner(op):
+            self.read_open_constraints(inner)
 
     def read_constraints(self, op: Any) -> None:
         """Reads the requested sharding of each constraint, by its name in origins.
@@ -170,10 +180,8 @@ class _ModuleReader:
                 self._unasking.add(origin_name)
             elif sharding is not None:
                 self._asked[origin_name] = sharding
-        for region in op.regions:
-            for block in region.blocks:
-                for child in block.operations:
-                    self.read_constraints(child.operation)
+        for inner in _list_inner(op):
+            self.read_constraints(inner)
 
     def read_module(self, module: Any, seen_by: str) -> ShardyModule:
         """Reads a propagated `jaxlib.mlir.ir.Module` with explicit reshards."""
@@ -219,13 +227,14 @@ class _ModuleReader:
         origin_name = _find_text(attributes, _ORIGIN_NAME)
         asks_nothing = origin_name in self._unasking
         rule = None if rule is None else self._once(_read_rule, rule)
+        identity = next(iter(read_identities(name or "")), ()) if self._numbered else ()
         return ShardyOp(
             index=index,
             kind=_RESHARD if asks_nothing else op.name,
             operands=tuple(self._indices[operand] for operand in op.operands),
             results=(),
             op_name=strip_numbers(name) if name and self._numbered else name,
-            identity=next(iter(read_identities(name or "")), ()) if self._numbered else (),
+            identity=identity,
             source=frames,
             rule=rule,
             parent=parent,
@@ -233,6 +242,7 @@ class _ModuleReader:
             symbol=_find_symbol(op),
             origin_name=None if asks_nothing else origin_name,
             asked=None if origin_name is None else self._asked.get(origin_name),
+            leaves_open=not self._open.isdisjoint(identity[-1:]),
             axes=_find_axes(op),
             groups=_read_groups(attributes),
             flops=_count_flops(op, rule),
@@ -303,6 +313,11 @@ class _ModuleReader:
         self._values.append(made)
         self._indices[value] = index
         return index
+
+
+def _list_inner(op: Any) -> Iterator[Any]:
+    """The operations in the regions of another one, without those in theirs."""
+    return (child.operation for region in op.regions for block in region.blocks for child in block.operations)
 
 
 def _find_attribute(attributes: Any, key: str) -> Any:

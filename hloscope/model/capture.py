@@ -325,6 +325,7 @@ class ShardyOp:
             comparison, such as `LT`.
         origin_name: The name by which `ShardyValue.origins` refers to it, such as `constraint_0`.
         asked: The requested sharding of a constraint, which an explicit reshard before or after it may carry out.
+        leaves_open: Whether a constraint leaves a dimension to the compiler: `asked` has what it chose there.
         axes: The axes that `sdy.all_reduce` sums over, or that a manual computation makes manual.
         groups: The replica groups, or source-target pairs, of a collective that the user wrote.
         flops: FLOPs of one execution of a matmul or convolution, for the shapes of its values; None if unknown, and for
@@ -344,6 +345,7 @@ class ShardyOp:
     symbol: str | None = None
     origin_name: str | None = None
     asked: ValueSharding | None = None
+    leaves_open: bool = False
     axes: Axes = ()
     groups: tuple[tuple[int, ...], ...] | None = None
     flops: int | None = None

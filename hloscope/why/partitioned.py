@@ -195,12 +195,16 @@ def find_ancestor(
     return alike[0] if len(alike) == 1 else None
 
 
-def find_gather(final: Collective, earlier: SpmdModule) -> Collective | None:
-    """The partitioner's only all-gather of the array that a final all-reduce sums from the parts of each device."""
+def find_gather(final: Collective, sizes: Counter[object], earlier: SpmdModule) -> Collective | None:
+    """The partitioner's all-gather of the array that a final all-reduce sums from the parts of each device.
+
+    None unless there is only one of its size, and none in the final module.
+    """
     devices = max(map(len, final.groups), default=1)
     parts = tuple(count // devices for count in _count_elements(final))
-    alike = [*islice(earlier.having(("size", ((Kind.ALL_GATHER, final.axes, parts), _list_element_types(final)))), 2)]
-    return alike[0] if len(alike) == 1 else None
+    key = (Kind.ALL_GATHER, final.axes, parts), _list_element_types(final)
+    alike = [*islice(earlier.having(("size", key)), 2)]
+    return alike[0] if len(alike) == 1 and not sizes[key] else None
 
 
 def _find_by_channel(

@@ -343,7 +343,7 @@ def _describe_need(
 ) -> dict[str, Any]:
     """The consumer of a sum over some axes, and the needed form."""
     asking, _ = _follow_to_constraint(program.graph, result)
-    if asking is not None and is_written(asking):
+    if asking is not None and is_written(asking) and not asking.leaves_open:
         asked = program.askers.make_asker(asking, ",".join(axes))
         by_constraint = {"consumer": make_operation(program, asking), "operand": 0, "asked_by": (asked,)}
         return {"wanted": wanted, **by_constraint}

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hloscope.analysis.provenance import is_gradient
+from hloscope.base.environment import is_library
 from hloscope.model.capture import (
     Axes,
     ShardyOp,
@@ -204,11 +205,12 @@ _WITH_POSITIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The lines of one simple statement, and the name that it assigns; `Out` for a return."""
+    """The lines of one simple statement, the name that it assigns, `Out` for a return, and where the value begins."""
 
     first: int
     last: int
     name: str | None
+    begins: tuple[int, int] | None = None
 
 
 def find_assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
@@ -220,9 +222,9 @@ def find_assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     as well.
     """
     op = graph.op(value)
-    if op is None or not op.source or is_gradient(op.op_name):
+    here = None if op is None else next((place for place in op.source if not is_library(place.file)), None)
+    if op is None or here is None or is_gradient(op.op_name):
         return None
-    here = op.source[0]
     statement = _find_statement(here.file, here.line)
     if statement is None or statement.name is None:
         return None
@@ -230,7 +232,9 @@ def find_assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     if statement.name == RESULT_NAME or statement.name in graph.argument_names or here.function.endswith(_ANONYMOUS):
         returned = any(user.kind == "func.return" and user.parent == graph.module.main for user in users)
         return RESULT_NAME if returned else None
-    if any(_is_outside_statement(user, here.file, statement) for user in users):
+    # such as the argument of a call, or what a library computes on the way
+    is_inner = here is not op.source[0] or (here.line, here.column) != statement.begins
+    if any(_is_outside_statement(user, here.file, statement, is_inner=is_inner) for user in users):
         return statement.name
     onward = graph.value(users[0].results[0]) if len(users) == 1 and graph.keeps_elements(users[0]) else None
     return None if onward is None else find_assigned_name(graph, onward)
@@ -250,13 +254,14 @@ def find_search_name(graph: ShardyGraph, op: ShardyOp) -> str | None:
     return _SEARCHES.get((first.op_name or "").rpartition("/")[2].rstrip(":"))
 
 
-def _is_outside_statement(user: ShardyOp, file: str, statement: Statement) -> bool:
+def _is_outside_statement(user: ShardyOp, file: str, statement: Statement, *, is_inner: bool) -> bool:
+    """Returns whether a user is outside of a statement, and for a value within it also outside of what that calls."""
     if user.kind.endswith(".return"):
         return True
     if not user.source:  # the compiler's own
         return False
-    place = user.source[0]
-    return place.file != file or not statement.first <= place.line <= statement.last
+    places = user.source if is_inner else user.source[:1]
+    return not any(place.file == file and statement.first <= place.line <= statement.last for place in places)
 
 
 @lru_cache(maxsize=4096)
@@ -274,10 +279,16 @@ def _parse_statements(file: str) -> tuple[Statement, ...]:
         return ()
     simple = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
     return tuple(
-        Statement(node.lineno, node.end_lineno or node.lineno, _read_target_name(node))
+        Statement(node.lineno, node.end_lineno or node.lineno, _read_target_name(node), _find_begin(node))
         for node in ast.walk(tree)
         if isinstance(node, simple)
     )
+
+
+def _find_begin(node: ast.stmt) -> tuple[int, int] | None:
+    """The line and the byte of the line where the value of a statement begins."""
+    value: ast.expr | None = getattr(node, "value", None)
+    return None if value is None else (value.lineno, value.col_offset)
 
 
 def _read_target_name(node: ast.stmt) -> str | None:

@@ -475,7 +475,7 @@ class _Explainer:
             is_whole = id(final) in self._whole
             if earlier is None and ancestor is None and is_whole:
                 gathers = gathers_by_summing(find_call_graph(self._module), final)
-                ancestor = partitioned.find_gather(final, before) if gathers else None
+                ancestor = partitioned.find_gather(final, self._sizes, before) if gathers else None
             if earlier is None and ancestor is None:
                 earlier = (
                     partitioned.link_by_size(final, self._sizes, before)

@@ -401,15 +401,48 @@ def test_bytes_that_are_not_known_are_not_taken_for_few(name, facts):
     assert (finding.rule, finding.cost) == (name, None)
 
 
-def test_the_result_of_a_collective_is_no_array_that_was_left_whole():
-    found = one_collective()
+@pytest.mark.parametrize(("kind", "is_left"), [(Kind.ALL_GATHER, False), (Kind.ALL_REDUCE, True)])
+def test_the_result_of_an_all_gather_is_no_array_that_was_left_whole(kind, is_left):
+    found = one_collective(kind=kind)
     (collective,) = found.collectives
     whole = {"global_shape": (16384, 8192), "local_shape": (16384, 8192), "sharding": "P(None, None)"}
     sizes = {"dtype": "bf16", "bytes_per_device": 1 << 28, "padded_bytes_per_device": 1 << 28, "memory_space": 0}
-    for name, rules in ((f"{collective.name}[1]", []), ("fusion.1", ["replicated-large-array"])):
+    for name, is_reported in ((f"{collective.name}[1]", is_left), ("fusion.1", True)):
         made = IntermediateFact(name=name, computation=collective.computation, line=1, **whole, **sizes)
         judged = judged_with(replace(found, intermediates=(made,)), select=["replicated-large-array"])
-        assert [finding.rule for finding in judged.findings] == rules
+        assert [finding.rule for finding in judged.findings] == ["replicated-large-array"] * is_reported
+
+
+@pytest.mark.parametrize(
+    ("offset", "fix"),
+    [("mine", "jax.lax.all_to_all or"), ("shifted", "jax.lax.psum_scatter"), ("part", "jax.lax.psum_scatter")],
+)
+def test_parts_at_places_of_their_own_are_gathered_and_others_are_summed(offset, fix):
+    text = f"""HloModule parts, num_partitions=4
+
+add {{
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}}
+
+ENTRY main {{
+  p = f32[8] parameter(0)
+  zero = f32[] constant(0)
+  whole = f32[32] broadcast(zero), dimensions={{}}
+  number = u32[] partition-id()
+  id = s32[] convert(number)
+  part = s32[] constant(8)
+  four = s32[] constant(4)
+  mine = s32[] multiply(id, part)
+  shifted = s32[] multiply(id, four)
+  placed = f32[32] dynamic-update-slice(whole, p, {offset})
+  sum = f32[32] all-reduce(placed), channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=add
+  ROOT own = f32[8] dynamic-slice(sum, mine), dynamic_slice_sizes={{8}}
+}}
+"""
+    found = hloscope.analyze_text(text, mesh={"X": 4}, select="all-reduce-then-slice")
+    assert [fix in finding.fix for finding in found.findings] == [True]
 
 
 def test_bytes_that_are_not_known_are_not_small():

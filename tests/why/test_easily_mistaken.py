@@ -167,6 +167,22 @@ def test_a_gather_that_is_compiled_to_a_sum_is_the_users_gather(explained):
     assert (summed.origin.value, summed.reason.rewritten_from) == ("authored", None)
 
 
+def test_what_a_statement_hands_to_a_helper_has_not_the_name_that_it_assigns(explained):
+    found = explained("easily_mistaken.py:handed_to_a_helper").collectives
+    names = {tensor.name for one in found for tensor in (*one.reason.operands, one.reason.moved) if tensor is not None}
+    assert "part of layers" in names
+    weights = [tensor for one in found for tensor in one.reason.operands if tensor.shape == (512, 512)]
+    assert weights
+    assert {tensor.name for tensor in weights} == {"part of layers"}
+
+
+def test_a_constraint_that_leaves_a_dimension_open_requests_no_sum(explained):
+    found = explained("easily_mistaken.py:left_open").collectives
+    sums = [one for one in found if one.reason.kind.value == "partial-sum" and "gradient" in one.why]
+    assert sums
+    assert not any("the sharding constraint" in one.why for one in sums)
+
+
 def test_parts_that_are_added_up_where_shardy_would_move_the_operands_are_told_as_a_sum(says, explained):
     found = explained("easily_mistaken.py:fully_sharded_gradients").collectives
     sums = [one for one in found if one.kind.value in ("all-reduce", "reduce-scatter")]

@@ -42,7 +42,9 @@ class AllReduceThenSlice(BuiltinRule, name="all-reduce-then-slice", severity=Sev
                 )
 
 
-_GATHERED = "exchange only these parts: jax.lax.all_to_all under shard_map, instead of an all_gather of everything"
+_GATHERED = (
+    "exchange only these parts under shard_map, with jax.lax.all_to_all or jax.lax.ppermute, instead of gathering all"
+)
 
 
 def _suggest_fix(collective: Collective) -> str:

@@ -1,8 +1,8 @@
 """A large array that is replicated on every device.
 
 What it does: reports an argument, an output or an intermediate array above a given size that no mesh axis shards. An
-intermediate array is reported only if its sharding in the original program is known, and not if a collective makes it:
-that one is reported itself.
+intermediate array is reported only if its sharding in the original program is known, and not if an all-gather makes it
+for one use, as of the weights with FSDP.
 
 Why it matters: the array takes its full size in the memory of every device, and each device reads or writes all of it.
 
@@ -23,6 +23,7 @@ from hloscope.base.units import format_bytes
 from hloscope.judge.rule import BuiltinRule, Facts, array_type, finding_of
 from hloscope.model import ArrayFact, IntermediateFact
 from hloscope.model.finding import Finding, Severity
+from hloscope.model.vocabulary import Kind
 
 Array = ArrayFact | IntermediateFact
 
@@ -43,9 +44,10 @@ class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=
         for role, array in facts.used_arrays:
             if self._is_whole(array):
                 yield self._finding(f"{role} {array.name}", array, facts)
-        moved = {(collective.computation, collective.name) for collective in facts.analysis.collectives}
+        gathers = (each for each in facts.analysis.collectives if each.kind is Kind.ALL_GATHER)
+        gathered = {(collective.computation, collective.name) for collective in gathers}
         known = (made for made in facts.analysis.intermediates if made.sharding is not None)
-        own = (made for made in known if (made.computation, made.name.partition("[")[0]) not in moved)
+        own = (made for made in known if (made.computation, made.name.partition("[")[0]) not in gathered)
         whole = filter(self._is_whole, own)
         for made in {(made.local_shape, made.source): made for made in whole}.values():
             found = self._finding("the array", made, facts)

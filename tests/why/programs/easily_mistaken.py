@@ -234,3 +234,23 @@ def summed_parts(rows):
         return jax.lax.psum(mine, "Y")
 
     return whole(rows)
+
+
+def multiplied(rows, w):
+    return rows @ w
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("bf16[64@X,512]", "bf16[2,512@Y,512]"), out="P('X', None)")
+def handed_to_a_helper(x, layers):
+    """Takes a weight from its stack in the statement that assigns to another name."""
+    for number in range(2):
+        x = x + multiplied(jnp.tanh(x), layers[number])
+    return x
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[512@Y,512]", "f32[256@Y,512]"), out="P('Y', None)")
+def left_open(w, x):
+    """Constrains a gradient, and leaves its sharding to the compiler."""
+    gradient = jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).mean())(w)
+    gradient = jax.lax.with_sharding_constraint(gradient, P(P.UNCONSTRAINED, None))
+    return w - jnp.sqrt(jnp.sum(gradient**2)) * gradient
