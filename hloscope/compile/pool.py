@@ -468,7 +468,11 @@ class WorkerPool(Executor):
             return self._threads.submit(*call)
 
     def warm(self, environment: Mapping[str, str], prepare: str) -> None:
-        """Starts a process ahead of its first task, unless one is there."""
+        """Starts a process ahead of its first task, unless one is there.
+
+        Those that Ctrl-C ended before are counted first: found by the new one, they would end the call that it is for.
+        """
+        self.interruptions()
         with self._lock:
             if self._is_warming or any(worker.is_alive for worker in self._idle):
                 return

@@ -21,7 +21,7 @@ from hloscope.model.capture import Capture
 from hloscope.model.reason import ReasonKind
 from hloscope.model.trial import Figures, Trial, Trials, is_tie
 from hloscope.model.vocabulary import Bound, CompileStage
-from hloscope.search.ranking import RankedChange, find_candidates, rank_changes
+from hloscope.search.ranking import RankedChange, find_candidates, is_explicit, rank_changes
 from hloscope.search.trial_cache import SearchSubject, TrialCache, TrialLimits
 
 T = TypeVar("T")
@@ -258,7 +258,9 @@ def _try_all(subject: SearchSubject, collective: Collective, limits: TrialLimits
         not_tried=None
         if trials or stopped
         else f"JAX cannot trace the program with any of {pluralize(len(order), 'change')}",
-        verdict=describe_verdict(before, trials, len(order), collective, stopped=stopped),
+        verdict=describe_verdict(
+            before, trials, len(order), collective, stopped=stopped, others_left=is_explicit(subject.lowered)
+        ),
         stopped=stopped,
         seconds=monotonic() - begun,
     )
@@ -520,9 +522,18 @@ def _sort_best_first(trials: Sequence[tuple[Resharding, Trial]]) -> list[tuple[R
 
 
 def describe_verdict(
-    before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective, *, stopped: bool = False
+    before: Figures,
+    trials: Sequence[Trial],
+    candidates: int,
+    collective: Collective,
+    *,
+    stopped: bool = False,
+    others_left: bool = False,
 ) -> str:
-    """The conclusion, with reasons, that the program is best left as it is; not before all planned trials are done."""
+    """The conclusion, with reasons, that the program is best left as it is; not before all planned trials are done.
+
+    While other changes are left, as with explicit axes those of the program's own requests, it may not be.
+    """
     if any(trial.helps for trial in trials):
         return ""
     hardly_matters = list(_explain_leaving(before, collective))
@@ -534,7 +545,8 @@ def describe_verdict(
             pluralize(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
         )
         reasons.append(f"tried {count}, {described}")
-    label = "leave it" if hardly_matters else "nothing found yet" if stopped else "undecided" if is_open else "leave it"
+    known = "no cure was found" if others_left else "leave it"
+    label = "leave it" if hardly_matters else "nothing found yet" if stopped else "undecided" if is_open else known
     return f"{label}: {'; '.join(reasons)}" if reasons else ""
 
 

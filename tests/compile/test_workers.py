@@ -15,6 +15,7 @@ import time
 from concurrent.futures import Executor, wait
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
@@ -149,6 +150,14 @@ def test_ctrl_c_that_reaches_a_worker_is_no_death(workers):
         workers.submit(signal.raise_signal, signal.SIGINT).result()
     assert workers.interruptions() == 1
     assert workers.submit(abs, -1).result() == 1
+
+
+def test_ctrl_c_that_ended_an_idle_worker_is_counted_before_the_next_one_starts(workers, monkeypatch):
+    ended = SimpleNamespace(is_alive=False, close=lambda: -signal.SIGINT)
+    monkeypatch.setattr(workers, "_idle", [ended])
+    monkeypatch.setattr(workers, "_submit", lambda *_: None)  # the next one is still to start
+    workers.warm(os.environ, "v5e:2x2")
+    assert (workers._idle, workers._interrupted) == ([], 1)
 
 
 @pytest.mark.usefixtures("ctrl_c")

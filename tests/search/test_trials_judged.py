@@ -138,6 +138,12 @@ def test_a_change_that_may_help_is_left_undecided(after, expected):
     assert describe_verdict(BEFORE, (trial,), 1, COLLECTIVE).startswith(expected)
 
 
+def test_to_leave_it_is_no_advice_while_other_changes_are_left():
+    trial = Trial(change=("argument x: P() -> P('X')",), after=replace(BEFORE, step_us=150.0), helps=False)
+    found = describe_verdict(BEFORE, (trial,), 1, COLLECTIVE, others_left=True)
+    assert found.startswith("no cure was found: tried 1 change, the best of which is 50.0% slower")
+
+
 def test_a_step_that_branches_bound_is_compared_where_they_are_shortest():
     before = replace(BEFORE, step_bound=Bound.AT_MOST)
     assert not is_worthwhile(before, FASTER)
