@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +24,7 @@ os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("HLOSCOPE_CACHE", "0")
 os.environ.pop("CI", None)  # what is strict there is tried by tests that set it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a thousand processes would each compile hloscope: 40 % of all time
+sys.dont_write_bytecode = False  # each worker of pytest would rewrite the assertions of all tests again
 
 # A shell without job control starts what runs in its background with Ctrl-C ignored, and processes hand that on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -198,7 +198,7 @@ def words_used() -> tuple[set[str], set[str]]:
     options, commands = {"collective"}, set()
     for path in SOURCES:
         text = path.read_text()
-        for node in ast.walk(ast.parse(text)) if "hloscope.base.errors" in text or "messages.Option" in text else ():
+        for node in ast.walk(ast.parse(text)) if re.search(r"\b(Option|with_option|Command)\(", text) else ():
             named = getattr(node, "func", None)
             name = getattr(named, "attr", getattr(named, "id", ""))
             if name in ("Option", "with_option", "Command") and node.args and isinstance(node.args[0], ast.Constant):

@@ -98,9 +98,16 @@ def _close_pool(workers: WorkerPool, owner: int) -> None:
 
 
 def count_interruptions() -> int:
-    """The number of this process's workers that Ctrl-C has ended so far."""
+    """The number of times that Ctrl-C has ended this process's workers so far."""
     found = _pools.get(os.getpid())
     return 0 if found is None else found.interruptions()
+
+
+def note_interruption(error: BaseException) -> None:
+    """Ends the idle workers if an exception is Ctrl-C in the main thread: it has reached them as well."""
+    found, in_main = _pools.get(os.getpid()), threading.current_thread() is threading.main_thread()
+    if found is not None and in_main and isinstance(error, KeyboardInterrupt):
+        found.note_interruption()
 
 
 def count_useful_workers(jobs: int | None = None, *, each_bytes: int = BYTES_PER_WORKER) -> int:
@@ -269,8 +276,9 @@ class Question(Generic[T]):
         """Waits for the early result; for the answer, if that comes first. Raises the errors of `answer`."""
         try:
             wait((self._early, self._future), return_when=FIRST_COMPLETED)
-        except BaseException:
+        except BaseException as error:
             self.drop()
+            note_interruption(error)
             raise
         return self._early.result() if self._early.done() and not self._future.done() else self.answer()
 
@@ -299,8 +307,9 @@ class Question(Generic[T]):
                 why=str(error),
                 fix="check that there is enough memory, and space for temporary files",
             ) from error
-        except BaseException:
+        except BaseException as error:
             self.drop()
+            note_interruption(error)
             raise
 
     @property

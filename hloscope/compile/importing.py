@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from hloscope.base.environment import find_cell, is_library
 from hloscope.base.errors import ImmediateExit
-from hloscope.compile.client import count_interruptions
+from hloscope.compile.client import count_interruptions, note_interruption
 
 # ---- the state of the process: one call at a time, and everything restored afterwards
 #
@@ -51,6 +52,9 @@ def isolate_call(*, of_a_block: bool = False) -> Iterator[None]:
         before = read_process_state(_PARTS_OF_BLOCKS if of_a_block else _PARTS)
         try:
             yield
+        except KeyboardInterrupt as error:
+            note_interruption(error)
+            raise
         finally:
             restore_process_state(before)
 
@@ -310,6 +314,7 @@ class IsolatedModules:
 
     def __init__(self, folders: Sequence[str]) -> None:
         self.folders = tuple(dict.fromkeys(folders))
+        self._insides = tuple(folder.rstrip(os.sep) + os.sep for folder in self.folders)
         self.modules: dict[str, ModuleType] = {}
         self.functions: dict[int, Callable[..., Any]] = {}
         self._asked_for: set[str] = set()
@@ -361,8 +366,7 @@ class IsolatedModules:
             tops: The names that can be imported from these folders, from `top_names`.
         """
         top = name.partition(".")[0]
-        inside = any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in self.folders)
-        if top in _SHARED_MODULES or not (top in tops or inside):
+        if top in _SHARED_MODULES or not (top in tops or file.startswith(self._insides)):
             return False
         return not is_library(file)
 
@@ -379,8 +383,8 @@ class IsolatedModules:
     def _taken_out(self) -> dict[str, ModuleType]:
         """Takes the modules that this world covers out of Python's table."""
         tops = self.top_names()
-        places = [(name, _find_source_file(module)) for name, module in list(sys.modules.items())]
-        return {name: sys.modules.pop(name) for name, place in places if place and self.covers(name, place, tops)}
+        own = _list_own_files()
+        return {name: sys.modules.pop(name) for name, file in own if self.covers(name, file, tops)}
 
 
 _isolated: dict[Hashable, IsolatedModules] = {}
@@ -464,6 +468,26 @@ def _find_source_file(module: ModuleType | None) -> str | None:
         with suppress(Exception):  # some modules make their attributes up
             return str(next(iter(getattr(module, "__path__", ())), "")) or None
     return None
+
+
+_libraries: dict[str, weakref.ref[ModuleType]] = {}
+"""The modules that were found in a library, by name: most of thousands, asked for their files once."""
+
+
+def _list_own_files() -> list[tuple[str, str]]:
+    """The names of imported modules that belong to no library, with their source files."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        known = _libraries.get(name)
+        if known is not None and known() is module:
+            continue
+        file = _find_source_file(module)
+        if file is not None and is_library(file):
+            with suppress(TypeError):  # some packages put an object of another kind into the table
+                _libraries[name] = weakref.ref(module)
+        elif file is not None:
+            found.append((name, file))
+    return found
 
 
 def _read_stamp(file: str) -> _Stamp | None:

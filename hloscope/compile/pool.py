@@ -198,6 +198,9 @@ class Worker:
         keeps_words: Whether its standard error is kept for messages; otherwise it joins this process's.
         slot: Its place among the workers of this machine.
         template: What it is forked from; None to start it by itself.
+
+    Attributes:
+        interruptions_before: The interruptions that its pool had counted when it last began anything.
     """
 
     def __init__(
@@ -212,6 +215,7 @@ class Worker:
         self.environment = select_deciding_variables(environment)
         self._slot = slot
         self._has_served = False
+        self.interruptions_before = 0
         self._words: IO[bytes] | None = _open_words_file() if keeps_words else None
         arguments = [prepare, "kept" if keeps_words else "", "" if slot is None else str(slot.path)]
         self._process = self._fork(template, arguments) or _start_python(
@@ -505,7 +509,7 @@ class WorkerPool(Executor):
         self._template = None
 
     def interruptions(self) -> int:
-        """The number of processes that Ctrl-C has ended so far, including idle ones."""
+        """The number of times that Ctrl-C has ended processes so far, including idle ones."""
         with self._lock:
             ended = [worker for worker in self._idle if not worker.is_alive]
             self._idle = [worker for worker in self._idle if worker not in ended]
@@ -513,10 +517,27 @@ class WorkerPool(Executor):
             self._close(worker)
         return self._interrupted
 
+    def note_interruption(self) -> None:
+        """Counts a Ctrl-C that the main thread has seen, and ends the idle processes, which it reached as well.
+
+        A process takes a while to end. One that is still ending would be given the next task, and end it; one that
+        is found to have ended later is of this interruption, and is not counted again.
+        """
+        with self._lock:
+            self._interrupted += 1
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.close()
+
     def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
         """Starts a process without a task, which therefore does not wait either: only if there is room at once."""
+        before = self._interrupted
         try:
-            self._release(self._worker(environment, _Task(), prepare, waits=False))
+            worker = self._worker(environment, _Task(), prepare, waits=False)
+            if self._interrupted == before:
+                self._release(worker)
+            else:  # it was reached as well
+                worker.close()
         except OSError:
             pass  # the first task says what is wrong
         finally:
@@ -568,13 +589,16 @@ class WorkerPool(Executor):
         for worker in others:
             self._close(worker)
         if fitting:
+            fitting[-1].interruptions_before = self._interrupted
             return fitting[-1]
         slot = acquire_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
         try:
             if not task.is_wanted:
                 raise WorkerDied(-signal.SIGKILL, "")
-            template = self._find_template(environment, wanted)
-            return Worker(environment, prepare=prepare, keeps_words=self._keeps_words, slot=slot, template=template)
+            template, before = self._find_template(environment, wanted), self._interrupted
+            made = Worker(environment, prepare=prepare, keeps_words=self._keeps_words, slot=slot, template=template)
+            made.interruptions_before = before
+            return made
         except BaseException:  # a slot without a worker would stay taken as long as this process lives
             if slot is not None:
                 slot.close()
@@ -606,4 +630,4 @@ class WorkerPool(Executor):
     def _close(self, worker: Worker) -> None:
         if worker.close() == -signal.SIGINT:
             with self._lock:
-                self._interrupted += 1
+                self._interrupted = max(self._interrupted, worker.interruptions_before + 1)

@@ -162,7 +162,9 @@ def _open_file(file: str, wanted: Sequence[_Wanted]) -> _UserFile:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warned of the file when it was imported
         nodes, codes = _compile_twice(file, lines, wanted)
-    functions = tuple(held for held in _list_functions(file) if any(_is_same(held.__code__, code) for code, _ in codes))
+    seeing = _list_functions(vars(builtins))  # where the table of wrappers is
+    made = [function for function in seeing if function.__code__.co_filename == file]
+    functions = tuple(function for function in made if any(_is_same(function.__code__, code) for code, _ in codes))
     if not functions:
         line = min(node.lineno for node in nodes.values())
         frozen = "gc.freeze() was called, which hides functions that exist, " if gc.get_freeze_count() else ""
@@ -209,17 +211,21 @@ def _wrap_expressions(files: Sequence[_UserFile], wrappers: Sequence[Wrapper]) -
     """
     before = [(found, function, function.__code__) for found in files for function in found.functions]
     setattr(builtins, _WRAPPERS, wrappers)
+    hides = not gc.get_freeze_count()  # otherwise objects that the caller froze would thaw
     try:
+        if hides:
+            gc.freeze()  # so that functions made meanwhile are found among few objects
         for found, function, code in before:
             function.__code__ = next(new for old, new in found.codes if _is_same(code, old))
         yield
     finally:
         for _, function, code in before:
             function.__code__ = code
-        for found in files:  # functions made meanwhile, which a cache of the user's may hold
-            for function in _list_functions(found.file):
-                old = next((old for old, new in found.codes if new is function.__code__), function.__code__)
-                function.__code__ = old
+        codes = [pair for found in files for pair in found.codes]
+        for function in _list_functions(*(new for _, new in codes)):  # made meanwhile; the user's caches may hold them
+            function.__code__ = next((old for old, new in codes if new is function.__code__), function.__code__)
+        if hides:
+            gc.unfreeze()
         # for a frame of another thread, or a generator, that still has the new code
         setattr(builtins, _WRAPPERS, KEEPERS)
 
@@ -409,10 +415,9 @@ def _list_codes(code: CodeType) -> Iterator[CodeType]:
             yield from _list_codes(held)
 
 
-def _list_functions(file: str) -> list[FunctionType]:
-    """All functions that were made from a file."""
-    found = (held for held in gc.get_objects() if type(held) is FunctionType)  # a proxy may pretend to be one
-    return [function for function in found if function.__code__.co_filename == file]
+def _list_functions(*held: object) -> list[FunctionType]:
+    """All functions that refer to one of these objects, such as their code; the collector lists no others."""
+    return [function for function in gc.get_referrers(*held) if type(function) is FunctionType]
 
 
 def _is_same(code: CodeType, other: CodeType) -> bool:

@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -106,6 +107,19 @@ def test_an_edited_module_is_another_and_may_define_its_flags_again(tmp_path):
     assert (first.VALUE, again.OTHER, hasattr(again, "VALUE")) == (1, 2, False)
     assert "flagged" not in sys.modules
     assert str(tmp_path) not in sys.path
+
+
+def test_a_module_of_the_users_that_takes_a_librarys_name_is_told_from_it(tmp_path, monkeypatch):
+    library, own = ModuleType("hloscope_of_both"), ModuleType("hloscope_of_both")
+    library.__file__, own.__file__ = np.__file__, str(tmp_path / "hloscope_of_both.py")
+    (tmp_path / "hloscope_of_both.py").write_text("VALUE = 1\n")
+    (tmp_path / "hloscope_of_none.py").write_text("")
+    world = IsolatedModules((str(tmp_path),))
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    world.import_module("hloscope_of_none", None)  # sees the library
+    monkeypatch.setitem(sys.modules, library.__name__, own)
+    assert world.import_module(own.__name__, None).VALUE == 1
+    assert sys.modules[own.__name__] is own
 
 
 REGISTERING = """

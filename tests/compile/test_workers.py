@@ -153,11 +153,35 @@ def test_ctrl_c_that_reaches_a_worker_is_no_death(workers):
 
 
 def test_ctrl_c_that_ended_an_idle_worker_is_counted_before_the_next_one_starts(workers, monkeypatch):
-    ended = SimpleNamespace(is_alive=False, close=lambda: -signal.SIGINT)
+    ended = SimpleNamespace(is_alive=False, interruptions_before=0, close=lambda: -signal.SIGINT)
     monkeypatch.setattr(workers, "_idle", [ended])
     monkeypatch.setattr(workers, "_submit", lambda *_: None)  # the next one is still to start
     workers.warm(os.environ, "v5e:2x2")
     assert (workers._idle, workers._interrupted) == ([], 1)
+
+
+def test_a_worker_that_ctrl_c_is_still_ending_is_not_given_the_next_task(workers):
+    ending = SimpleNamespace(is_alive=True, interruptions_before=0, close=lambda: -signal.SIGINT)
+    workers._idle.append(ending)
+    workers.note_interruption()
+    assert workers.interruptions() == 1
+    assert workers.submit(abs, -1).result() == 1
+    workers._close(ending)  # in the thread of the task that was interrupted, later
+    assert workers.interruptions() == 1
+
+
+def test_a_worker_that_was_starting_at_ctrl_c_is_not_kept(workers, monkeypatch):
+    start = workers._worker
+
+    def start_and_interrupt(*arguments, **how):
+        found = start(*arguments, **how)
+        workers.note_interruption()
+        return found
+
+    monkeypatch.setattr(workers, "_worker", start_and_interrupt)
+    workers._keep_one(os.environ, "")
+    assert workers._idle == []
+    assert workers.interruptions() == 1
 
 
 @pytest.mark.usefixtures("ctrl_c")
