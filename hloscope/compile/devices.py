@@ -139,7 +139,8 @@ def check_devices_seen(facts: TargetFacts) -> None:
     else:
         is_named = facts.slice is not None
         is_other = processes != count_posed_processes() or (is_named and shown.name != seen.name)
-    if is_other and (shown is None or not change_pose(shown, processes)):
+    is_as_large = shown is not None and (facts.mesh is not None or count_simulated_devices() == shown.device_count)
+    if is_other and (shown is None or not is_as_large or not change_pose(shown, processes)):
         raise _OtherDevicesNeededError(facts)
 
 

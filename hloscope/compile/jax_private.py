@@ -329,6 +329,12 @@ def find_code_positions(eqn: Any, file: str) -> Iterator[tuple[int, int, int, in
             yield frame.start_line, frame.start_column, frame.end_line, frame.end_column
 
 
+def find_mapped_name(shard_map: Any) -> str:
+    """The name of the function under a `shard_map`; empty if JAX does not say it."""
+    of_function = getattr(getattr(shard_map.params.get("jaxpr"), "debug_info", None), "func_src_info", None)
+    return str(of_function or "").partition(" at ")[0]
+
+
 # ---- the private parts of JAX that recording a script needs: the path of programs, and executables of our own
 
 

@@ -43,9 +43,17 @@ def _list_held(eqn: Any) -> Iterator[Any]:
 
 def list_manual_functions(jaxpr: Any) -> list[Any]:
     """The functions under `shard_map`, without those that differentiation makes of them."""
-    found = [eqn for eqn in walk_equations(open_jaxpr(jaxpr)) if eqn.primitive.name == "shard_map"]
-    own = [eqn for eqn in found if "transpose(" not in str(eqn.source_info.name_stack)]
-    return [inner for eqn in own for inner in find_inner_jaxprs(eqn)]
+    return list(_walk_manual_functions(open_jaxpr(jaxpr)))
+
+
+def _walk_manual_functions(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr.eqns:
+        if "transpose(" in str(eqn.source_info.name_stack):  # the names of operations within do not repeat it
+            continue
+        inner = find_inner_jaxprs(eqn)
+        yield from inner if eqn.primitive.name == "shard_map" else ()
+        for each in inner:
+            yield from _walk_manual_functions(each)
 
 
 _SIZES = frozenset({"shape", "new_sizes", "limit_indices", "slice_sizes", "sizes"})

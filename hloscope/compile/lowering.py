@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 
 from hloscope.base.environment import is_library
-from hloscope.base.errors import HloscopeError, Option, TargetError, TraceError, say
+from hloscope.base.errors import HloscopeError, Message, Option, TargetError, TraceError, say
 from hloscope.base.store import Store
 from hloscope.compile import client, jax_private
 from hloscope.compile.arguments import Call, build_call, build_out_shardings, explain_none_arguments
@@ -582,13 +582,21 @@ def _try_strategies(attempt: _Attempt) -> tuple[_LoweredCall, _Strategy]:
                 attempt.plan.notes.extend(strategy.notes)
                 return made, strategy
     chosen = next((error for error in errors if not _MESH_CONTEXT_ERROR.search(error.why or "")), errors[0])
-    mode, why = attempt.working_mode(), str(chosen.why)
+    chosen.fix = _find_way_out(attempt, str(chosen.why)) or chosen.fix
+    raise chosen
+
+
+def _find_way_out(attempt: _Attempt, why: str) -> Message | str | None:
+    """The change after which a program that JAX refuses for a reason may be traced; None if it is the program's own."""
+    mode = attempt.working_mode()
     if mode is not None:
         used = "auto" if mode == "explicit" else "explicit"
-        chosen.fix = say("this program traces with ", Option("axis-types", mode), f", but not with {used} mesh axes")
-    elif attempt.plan.mesh is None and "mesh" in why and "Mesh('" not in why:  # that one has axes
-        chosen.fix = say("add the mesh that the program runs under, for example ", Option("mesh", {"X": 4, "Y": 2}))
-    raise chosen
+        return say("this program traces with ", Option("axis-types", mode), f", but not with {used} mesh axes")
+    if "physical mesh" in why:
+        return "JAX refuses this mesh on the slice's own devices too: let each axis follow physical axes of the slice"
+    if attempt.plan.mesh is None and "mesh" in why and "Mesh('" not in why:  # that one has axes
+        return say("add the mesh that the program runs under, for example ", Option("mesh", {"X": 4, "Y": 2}))
+    return None
 
 
 def _read_shardings_of_leaves(call: Call) -> list[Any]:

@@ -12,7 +12,7 @@ import gc
 import inspect
 import linecache
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from hloscope.base.store import Store
 from hloscope.compile import jax_private
 from hloscope.compile.importing import format_path
 from hloscope.compile.jax_targets import is_traced_already
-from hloscope.compile.jaxprs import find_inner_jaxprs, find_jaxpr, open_jaxpr
+from hloscope.compile.jaxprs import find_inner_jaxprs, find_jaxpr, open_jaxpr, walk_equations
 from hloscope.compile.lowering import Function, Lowered, lower_changed
 from hloscope.compile.sharding_change import DoesNotApplyError, Resharding, WrittenConstraint
 from hloscope.compile.written_constraints import Constrainer, LineWriter, Turner
@@ -74,12 +74,14 @@ class _Wanted(NamedTuple):
         constraint: The constraint.
         spans: The places of its expression; empty for an argument.
         entered: The code of the function that has the argument.
+        mapped: The names of the functions under a `shard_map` there.
     """
 
     number: int
     constraint: WrittenConstraint
     spans: frozenset[_CodeSpan]
     entered: CodeType | None = None
+    mapped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,7 @@ def _choose_node(tree: ast.Module, wanted: _Wanted, name: str) -> _Node:
         raise _make_no_line_error(f"several expressions begin at {name}:{chosen[0].lineno}: {listed}")
     (node,) = chosen
     if wanted.constraint.keyword is not None:
-        return _find_spec(tree, node, wanted.constraint, name)
+        return _find_spec(tree, node, wanted, name)
     if wanted.constraint.requested is not None:
         return _find_requested(node, name)
     if wanted.constraint.operand is not None:
@@ -295,17 +297,42 @@ def _find_requested(node: _Expression, name: str) -> ast.expr:
     raise _make_no_line_error(f"{name}:{node.lineno} requests no sharding")
 
 
-def _find_spec(tree: ast.Module, node: _Expression, constraint: WrittenConstraint, name: str) -> ast.expr:
-    """The spec of an argument or result of a `shard_map` that is called there; one for all belongs to the first."""
-    function = node.func if isinstance(node, ast.Call) else node
+def _find_spec(tree: ast.Module, node: _Expression, wanted: _Wanted, name: str) -> ast.expr:
+    """The spec of an argument or result of a `shard_map` that is called there; one for all belongs to the last.
+
+    It may be made elsewhere in the file, as in a function that returns it: by the one `shard_map` of its function.
+    """
+    constraint, function = wanted.constraint, node.func if isinstance(node, ast.Call) else node
     holders = _find_definition(tree, function.id, node.lineno) if isinstance(function, ast.Name) else [function]
-    calls = (call for holder in holders for call in ast.walk(holder) if isinstance(call, ast.Call))
-    found = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == constraint.keyword]
+    found = _list_keywords(holders, constraint.keyword) or _list_keywords(
+        [call for call in ast.walk(tree) if isinstance(call, ast.Call) and _maps(call, wanted.mapped)],
+        constraint.keyword,
+    )
     specs = list(_list_specs(found[0])) if len(found) == 1 else []
     if not -len(specs) <= constraint.leaf < len(specs):
         of = f"{constraint.keyword} for one of its arrays"
         raise _make_no_line_error(f"{name}:{node.lineno} calls no shard_map with a literal of its own in {of}")
     return specs[constraint.leaf]
+
+
+def _list_keywords(holders: Iterable[ast.AST], keyword: str | None) -> list[ast.expr]:
+    """The values of a keyword in all calls within some expressions, each once."""
+    calls = (call for holder in holders for call in ast.walk(holder) if isinstance(call, ast.Call))
+    values = (each.value for call in calls for each in call.keywords if each.arg == keyword)
+    return list({id(value): value for value in values}.values())
+
+
+def _maps(call: ast.Call, names: Set[str]) -> bool:
+    """Returns whether a call is a `shard_map` of one of some functions."""
+    is_map = ast.unparse(call.func).rpartition(".")[2] == "shard_map"
+    mapped = [*call.args[:1], *(each.value for each in call.keywords if each.arg == "f")]
+    return is_map and any(_is_named(each, names) for value in mapped for each in ast.walk(value))
+
+
+def _is_named(node: ast.AST, names: Set[str]) -> bool:
+    if isinstance(node, ast.Lambda):
+        return "<lambda>" in names
+    return getattr(node, "id", getattr(node, "attr", None)) in names
 
 
 def _find_definition(tree: ast.Module, name: str, line: int) -> list[ast.expr]:
@@ -544,7 +571,7 @@ def _choose_nodes(
     for number, constraint in enumerate(constraints):
         file = constraint.file
         try:
-            wanted = _Wanted(number, constraint, _list_spans(original, constraint))
+            wanted = _want(original, number, constraint)
             if file not in trees:
                 trees[file] = ast.parse("".join(linecache.getlines(file)))
             yield constraint, _choose_node(trees[file], wanted, format_path(file))
@@ -557,8 +584,7 @@ def _open_files(function: Function, original: Lowered, constraints: Sequence[Wri
     wanted: dict[str, list[_Wanted]] = {}
     for number, constraint in enumerate(constraints):
         if constraint.argument is None:
-            spans = _list_spans(original, constraint)
-            wanted.setdefault(constraint.file, []).append(_Wanted(number, constraint, spans))
+            wanted.setdefault(constraint.file, []).append(_want(original, number, constraint))
             continue
         code = _find_entered_code(function, constraint.argument)
         wanted.setdefault(code.co_filename, []).append(_Wanted(number, constraint, frozenset(), code))
@@ -635,6 +661,18 @@ def _write_lines(found: _UserFile, wrappers: Mapping[int, Constrainer]) -> Itera
                 shapes=tuple(dict.fromkeys(wrapper.shapes)),
             ),
         )
+
+
+def _want(original: Lowered, number: int, constraint: WrittenConstraint) -> _Wanted:
+    """A constraint with the places of its expression."""
+    spans, mapped = _list_spans(original, constraint), frozenset[str]()
+    if constraint.keyword is not None:
+        maps = [
+            eqn for eqn in walk_equations(open_jaxpr(find_jaxpr(original.traced))) if _is_operation(eqn, constraint)
+        ]
+        here = (eqn for eqn in maps if spans.intersection(jax_private.find_code_positions(eqn, constraint.file)))
+        mapped = frozenset(map(jax_private.find_mapped_name, here))
+    return _Wanted(number, constraint, spans, mapped=mapped)
 
 
 def _list_spans(original: Lowered, constraint: WrittenConstraint) -> frozenset[_CodeSpan]:

@@ -53,7 +53,7 @@ class WrittenConstraint:
         requested: The sharding that the expression's own `out_sharding=`, `reshard` or spec requests: `sharding` is
             then written there. None for a constraint around the expression.
         keyword: Of a `shard_map`, `in_specs` or `out_specs`; None for others.
-        leaf: The number of the argument that the spec is for; of a result, counted from the last, which is -1.
+        leaf: The number of the argument or result that the spec is for, counted from the last, which is -1.
         operand: A variable among the arguments of the expression, a call, that gets the constraint in its place.
     """
 

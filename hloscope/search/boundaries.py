@@ -79,8 +79,8 @@ def _turn_side(
             spec=render_spec(after) or "P()",
         )
         written = write_constraint(place, requested=own)
-        # differentiation puts results of its own before those of the function
-        yield place, replace(written, keyword=side, leaf=leaf if side == "in_specs" else leaf - len(values))
+        # differentiation puts arguments and results of its own before those of the function
+        yield place, replace(written, keyword=side, leaf=leaf - len(values))
 
 
 def find_unproven(

@@ -25,7 +25,16 @@ from hloscope.compile.retracing import (
 from hloscope.compile.sharding_change import ConstraintChange, ConstraintEdit, Resharding, WrittenConstraint
 from hloscope.cost import price_capture
 from hloscope.hlo import parse_module
-from hloscope.model.capture import Capture, ShardyModule, ValueSharding, axes_in, format_spec, render_spec, whole_axis
+from hloscope.model.capture import (
+    Capture,
+    ShardyModule,
+    ShardyOp,
+    ValueSharding,
+    axes_in,
+    format_spec,
+    render_spec,
+    whole_axis,
+)
 from hloscope.model.decision import Decision, DecisionKind, Place
 from hloscope.model.trial import Figures, Trial, Trials
 from hloscope.model.vocabulary import CompileStage
@@ -35,8 +44,11 @@ from hloscope.search.source_changes import (
     Cure,
     RankedCure,
     add_axis,
+    cross_slices,
     describe_cure,
     join_typed,
+    list_crossings,
+    move_axis,
     name_cure,
     step_out,
     tell_apart,
@@ -405,6 +417,8 @@ class _CureSearch:
         program = lower_with_constraints(
             subject.function, subject.lowered, constraints, cure.change, store=subject.store
         )
+        if cure.crossing is not None:
+            program = replace(program, lowered=cross_slices(program.lowered, cure.crossing))
         if any(place.shape not in line.shapes for (place, _), line in zip(cure.places, program.lines, strict=False)):
             raise HloscopeError(f"the line at {where} makes another array")
         module = self._propagate(program.lowered, until)
@@ -450,11 +464,15 @@ class _CureSearch:
         Before all others an output gets the sharding of its state again, which leaves the arguments as they are.
         """
         until, plain, captured = self._limit_ranking(), list[Resharding](), self._subject.captured
+        crosses = self._crosses_slices(decision)
+        crossed = find_crossing_axes(self._subject.analysis.collectives)
+        crossings = list_crossings(self._subject.lowered, crossed) if crosses else ()
+        arranged = list(self._make_all((Cure(crossing=each) for each in crossings), until))
         if self._program is None or self._is_explicit:
-            return []
+            return arranged
         found: list[Resharding] = []
         leaves, claims = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph), self._program.claims
-        if self._crosses_slices(decision):
+        if crosses and decision.kind is DecisionKind.CONTENDED:
             plain += _change_each(leaves, claims, decision, _take_axis)  # only sums of gradients cross slices then
         elif decision.kind is DecisionKind.IDLE:
             found += _change_each(leaves, claims, decision, _give_axis)
@@ -464,7 +482,7 @@ class _CureSearch:
             found += _change_each(leaves, claims, decision, _turn_axis)  # a weight and its momenta alike
             found += [each for each in self._rank_candidates(decision, until) if each not in plain]
         made = self._make_all((Cure(change=change) for change in (*plain, *found)), until)
-        return sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))
+        return [*arranged, *sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))]
 
     def _limit_ranking(self) -> float:
         took = self._subject.captured.compiled.seconds or 0.0
@@ -503,22 +521,34 @@ class _CureSearch:
         return all(len(one) != len(other) or sorted(map(str, one)) == sorted(map(str, other)) for one, other in pairs)
 
     def _turn_constraints(self, decision: Decision) -> Iterator[Resharding]:
-        """The program's own constraints with the axis at the other dimension: all of them, then each line."""
-        lines: dict[tuple[str, ValueSharding, ValueSharding], list[ConstraintEdit]] = {}
+        """The program's own constraints with the axis at the other dimension: all of them, then each line.
+
+        Where constraints hold the axis for the winner, it is also tried at the batch, in all constraints at once.
+        """
         if self._program is None or self._is_explicit:
             return
-        for op, sharding in self._program.claims.find_requests(decision.axis, decision.winner, decision.loser):
+        claims = self._program.claims
+        changes = self._list_changes(claims.find_requests(decision.axis, decision.winner, decision.loser))
+        if len(changes) > 1:
+            yield Resharding(constraints=tuple(changes))
+        yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
+        if any(asker.by == "constraint" for asker in decision.held_by):
+            to_batch = self._list_changes(claims.find_requests_of_features(decision.axis))
+            if to_batch and to_batch != changes:
+                yield Resharding(constraints=tuple(to_batch))
+
+    def _list_changes(self, requests: Iterable[tuple[ShardyOp, ValueSharding]]) -> list[ConstraintChange]:
+        """Other shardings for the program's constraints, by line, the one as written, and the one instead."""
+        lines: dict[tuple[str, ValueSharding, ValueSharding], list[ConstraintEdit]] = {}
+        for op, sharding in requests:
             place = short_source(to_frames(op.source))
             if place is not None and op.asked is not None:
                 edit = ConstraintEdit(operation=op.identity[-1], sharding=sharding)
                 lines.setdefault((place.partition(" in ")[0], op.asked, sharding), []).append(edit)
-        changes = [
+        return [
             ConstraintChange(edits=tuple(dict.fromkeys(edits)), place=self._name_uses(place, {*edits}), before=asked)
             for (place, asked, _), edits in lines.items()
         ]
-        if len(changes) > 1:
-            yield Resharding(constraints=tuple(changes))
-        yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
 
     def _turn_more(self, decision: Decision, kept: Cure) -> Iterator[Cure]:
         """A cure whose constraints have the axis of another decision too."""
@@ -596,6 +626,10 @@ class _CureSearch:
             if turned and len(turned) + len(first) > 1:
                 yield Cure(places=tuple((place, False) for place in first), turned=turned)
         yield from (Cure(turned=(each,)) for each in turned[:_MOST_LINES])
+        if decision.winner is None:
+            mesh = self._program.claims.graph.module.mesh
+            spare = ((move_axis(place, decision.axis, mesh), call) for place, call in turned[:_MOST_LINES])
+            yield from (Cure(turned=((each, replace(call, sharding=each.sharding)),)) for each, call in spare if each)
 
     # Compiles.
 
@@ -606,10 +640,11 @@ class _CureSearch:
         for each in ranked:
             # of one place, left open or not, one is compiled if their estimates are the same: likely one program
             places = tuple((place.source, place.spec) for place, _ in (*each.cure.places, *each.cure.turned))
-            key = each.estimate, each.cure.change, places
+            key = each.estimate, each.cure.change, each.cure.crossing, places
             if key in seen or len(seen) >= _MOST_COMPILED or len(self.done) >= self._most:
                 continue
             is_alike = best is None or each.time_us <= _ALIKE * ranked[0].time_us
+            is_alike &= best is None or (each.cure.crossing is None) == (best[0].cure.crossing is None)
             if best is not None and best[2].helps and not is_alike:
                 break
             if self._until <= monotonic():

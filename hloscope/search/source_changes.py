@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hloscope.analysis.provenance import find_users_frame, short_source
 from hloscope.base.errors import HloscopeError
+from hloscope.compile.devices import find_axis_sizes
 from hloscope.compile.estimates import Estimate
+from hloscope.compile.lowering import Lowered
+from hloscope.compile.multislice import format_axis_sizes
 from hloscope.compile.retracing import RewrittenProgram
 from hloscope.compile.sharding_change import ConstraintEdit, Resharding, WrittenConstraint
-from hloscope.model.capture import ShardyModule, ValueSharding, axes_in, render_spec
+from hloscope.model.capture import ShardyModule, ValueSharding, axes_in, multiply_axis_sizes, render_spec
 from hloscope.model.decision import Decision, Place
+from hloscope.search.space import follows_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +28,13 @@ class Cure:
         places: The constrained values, and whether their other dimensions are left open.
         change: The change of requests.
         turned: Values whose own requests are turned, with what is written there.
+        crossing: The number of slices that each mesh axis spans in another arrangement; None for that of the program.
     """
 
     places: tuple[tuple[Place, bool], ...] = ()
     change: Resharding | None = None
     turned: tuple[tuple[Place, WrittenConstraint], ...] = ()
+    crossing: tuple[tuple[str, int], ...] | None = None
 
     @property
     def turns(self) -> bool:
@@ -105,6 +111,19 @@ def _unite(sharding: ValueSharding, wanted: ValueSharding, axis: str) -> ValueSh
     return tuple((*here, axis) if axis in more else here for here, more in zip(sharding, wanted, strict=True))
 
 
+def move_axis(place: Place, axis: str, mesh: Mapping[str, int]) -> Place | None:
+    """A place with an axis at the first other dimension that it divides; None without one.
+
+    What needs a dimension whole can work on another one in parts: the values are exchanged instead of gathered.
+    """
+    for number, (size, axes) in enumerate(zip(place.shape, place.sharding, strict=True)):
+        if axis not in axes and size % multiply_axis_sizes((*axes, axis), mesh) == 0:
+            kept = [tuple(each for each in here if each != axis) for here in place.sharding]
+            kept[number] = (*axes, axis)
+            return replace(place, sharding=tuple(kept), spec=render_spec(tuple(kept)) or "P()")
+    return None
+
+
 _Typed = Iterable[tuple[Place, ValueSharding]]
 """Places with the shardings that their values have."""
 
@@ -157,9 +176,38 @@ def name_cure(cure: Cure) -> str:
     """A cure in the progress: `constraints at blk.py:21 and blk.py:30`."""
     places = [short_source(place.source) or place.array for place, _ in (*cure.places, *cure.turned)]
     places += [] if cure.change is None else [change.place for change in cure.change.constraints]
+    if cure.crossing is not None:
+        return "another arrangement of the slices"
     if not places:
         return str(cure.change)
     return f"{'a constraint' if len(places) == 1 else 'constraints'} at {' and '.join(places)}"
+
+
+def cross_slices(lowered: Lowered, crossing: Sequence[tuple[str, int]]) -> Lowered:
+    """A program with its mesh arranged otherwise over the slices."""
+    return replace(lowered, plan=replace(lowered.plan, dcn=dict(crossing), notes=[]), layout=None)
+
+
+def list_crossings(lowered: Lowered, crossed: Collection[str]) -> Iterator[tuple[tuple[str, int], ...]]:
+    """For each mesh axis that does not cross slices and could, the number of slices that it and the others span."""
+    mesh, slices = lowered.mesh, lowered.slice.slice_count
+    names = () if mesh is None or slices == 1 else tuple(mesh.axis_names)
+    for axis in names:
+        if axis not in crossed and find_axis_sizes(mesh)[axis] % slices == 0:
+            yield tuple((each, slices if each == axis else 1) for each in names)
+
+
+def _describe_crossing(crossing: Sequence[tuple[str, int]], lowered: Lowered) -> str:
+    """`dcn: data=2` for a mesh of the target's options; for the program's own, what makes its devices."""
+    mesh, slices = lowered.mesh, dict(crossing)
+    if isinstance(lowered.facts.mesh, Mapping):
+        return f"dcn: {format_axis_sizes({axis: count for axis, count in crossing if count > 1})}"
+    assert mesh is not None
+    over = " and ".join(axis for axis, count in crossing if count > 1)
+    within = tuple(size // slices[axis] for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    shapes = f"mesh_shape={within}, dcn_mesh_shape={tuple(slices.values())}"
+    splits = "" if follows_axes(replace(lowered.slice, slice_count=1), within) else ", allow_split_physical_axes=True"
+    return f"mesh: only {over} across slices: mesh_utils.create_hybrid_device_mesh({shapes}{splits})"
 
 
 def describe_cure(ranked: RankedCure) -> Iterator[str]:
@@ -167,6 +215,8 @@ def describe_cure(ranked: RankedCure) -> Iterator[str]:
     cure, program = ranked.cure, ranked.program
     if cure.change is not None:
         yield from cure.change.words
+    if cure.crossing is not None:
+        yield _describe_crossing(cure.crossing, program.lowered)
     needs: dict[str, None] = {}
     written: set[str] = set()
     for (place, _), line in zip((*cure.places, *cure.turned), program.lines, strict=True):

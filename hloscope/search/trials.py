@@ -395,13 +395,20 @@ def _price_in_full(subject: SearchSubject, programs: Sequence[Lowered], until: f
 
 
 def _find_next(later: Sequence[Resharding], done: Sequence[tuple[Resharding, Trial]], limits: TrialLimits) -> int:
-    """The index of the next change to try: the first, or at last one that frees no result if all so far free one.
+    """The index of the next change to try: the first; the last one is there for what all others leave open.
 
-    The caller decides whether a result may be freed, so at least one change, if there is any, does not need that.
+    The caller decides whether a result may be freed, so at least one change, if there is any, does not need that. And
+    the best of several changes at once may owe all that it gains to one of them.
     """
-    if not done or len(done) < limits.changes - 1 or not all(change.frees_output for change, _ in done):
+    if not done or len(done) < limits.changes - 1:
         return 0
-    return next((at for at, change in enumerate(later) if not change.frees_output), 0)
+    if all(change.frees_output for change, _ in done):
+        return next((at for at, change in enumerate(later) if not change.frees_output), 0)
+    best, trial = _sort_best_first(done)[0]
+    if not trial.helps or any(change.touched < best.touched for change, _ in done):
+        return 0
+    smaller = [(change.asks, change.parts, at) for at, change in enumerate(later) if change.touched < best.touched]
+    return min(smaller, default=(0, 0, 0))[-1]
 
 
 def _add_resharding_cost(

@@ -482,6 +482,19 @@ class Claims:
             if loser in described and given == ([] if winner is None else [winner]):
                 yield op, self._move(asked, axis, described.index(loser), self._described[loser][0])
 
+    def find_requests_of_features(self, axis: str) -> Iterator[tuple[ShardyOp, ValueSharding]]:
+        """The program's constraints that give an axis to another dimension than the batch, with the axis there."""
+        for op in self.graph.module.ops:
+            if not is_written(op) or not op.identity or self.graph.in_manual(op):
+                continue
+            value = self.graph.value(op.results[0])
+            asked, dimensions = op.asked or known_sharding(value), self.dimensions.of(value.index)
+            roles = [self.describe(dimension).role for dimension in dimensions]
+            batch = roles.index(DimensionRole.BATCH) if DimensionRole.BATCH in roles else None
+            given = find_cut_dimensions(asked, (axis,))
+            if batch is not None and given and batch not in given and self.is_divided_by(value, batch, axis):
+                yield op, self._move(asked, axis, batch, dimensions[batch])
+
     def find_typed_places(
         self, axis: str, winner: Dimension | None, loser: Dimension | None
     ) -> Iterator[tuple[Place, ValueSharding]]:
@@ -668,12 +681,19 @@ class Claims:
                 yield self._describe_argument(value, sharding)
 
     def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:
-        """The value that a loop begins with where it ends with another one, and the operation that makes it."""
+        """The value that a loop begins with where it ends with another one, and the operation that makes it.
+
+        Of zeros, Shardy keeps the line only where they are given the sharding of their explicit type.
+        """
         if op.kind != "stablehlo.while":
             return
-        first = self.graph.unmoved(self.graph.value(op.operands[op.results.index(value.index)]))
+        given = self.graph.value(op.operands[op.results.index(value.index)])
+        first = self.graph.unmoved(given)
         maker = self.graph.op(first)
-        if maker is not None and maker.source and maker.kind not in MOVE_KINDS:
+        if maker is not None and not maker.source:
+            typed = [each for each in self.graph.makers(given) if each.source and is_users_constraint(each)]
+            maker, first = (typed[-1], self.graph.value(typed[-1].results[0])) if typed else (None, first)
+        if maker is not None and (maker.kind not in MOVE_KINDS or is_users_constraint(maker)):
             yield maker, first
 
     def _find_meetings(

@@ -100,7 +100,7 @@ def find_decisions(
         wire_bytes=sum(collective.wire_bytes_per_step or 0 for collective in collectives),
         us=None if time is None else time.step_us,
     )
-    repeated = dict(_find_repeated(claims, time, work))
+    repeated = dict(_find_repeated(claims, shares, time, work))
     for key, repeated_us in repeated.items():
         if repeated_us >= LEAST_GAIN * (step.us or 0.0):
             shares.setdefault(key, [])
@@ -117,7 +117,7 @@ def find_decisions(
 def list_worth_trying(found: Analysis) -> tuple[Decision, ...]:
     """The decisions to try the other way round: those that are lost, and then others at a notable cost.
 
-    These are the costliest one that makes a dimension whole, one of an axis that crosses slices, and one of sums that a
+    These are the two costliest that make a dimension whole, one of an axis that crosses slices, and one of sums that a
     constraint requests.
     """
     lost = tuple(decision for decision in found.decisions if decision.is_lost)
@@ -129,10 +129,10 @@ def list_worth_trying(found: Analysis) -> tuple[Decision, ...]:
     ]
     crossing = find_crossing_axes(found.collectives)
     whole = (decision for decision in costly if decision.kind is DecisionKind.MADE_WHOLE)
-    apart = (each for each in costly if each.kind is DecisionKind.CONTENDED and each.axis in crossing)
+    apart = (each for each in costly if each.kind is not DecisionKind.AUTHORED and each.axis in crossing)
     requested = {each.name for each in found.collectives if each.reason is not None and _is_requested_sum(each.reason)}
     summed = (each for each in costly if not requested.isdisjoint(each.collectives))
-    first = {each.name: each for each in (*islice(whole, 1), *islice(apart, 1), *islice(summed, 1))}
+    first = {each.name: each for each in (*islice(whole, 2), *islice(apart, 1), *islice(summed, 1))}
     return (*lost, *first.values())
 
 
@@ -151,7 +151,7 @@ def find_crossing_axes(collectives: Iterable[Collective]) -> frozenset[str]:
 
 
 def _find_repeated(
-    claims: Claims | None, time: StepTime | None, work: RepeatedWork | None
+    claims: Claims | None, shares: Mapping[_Key, Sequence[_Share]], time: StepTime | None, work: RepeatedWork | None
 ) -> Iterator[tuple[_Key, float]]:
     """The time of matmuls, at the device's peak, that devices repeat because an axis shards nothing.
 
@@ -161,10 +161,17 @@ def _find_repeated(
         return
     if work is None or work.ratio is None or work.ratio <= 1 or work.bound not in (Bound.EXACT, Bound.AT_LEAST):
         return
+    idle, flops = IdleAxes(claims), defaultdict[_Key, float](float)
+    for (axis, dimension, is_claimed), repeated in idle.repeated.items():
+        flops[_Key(DecisionKind.MADE_WHOLE if is_claimed else DecisionKind.IDLE, axis, None, dimension)] += repeated
+    for key, of_key in shares.items():
+        if key.kind is DecisionKind.MADE_WHOLE:
+            gathered = {claim.operation for share in of_key for claim in share.claims if claim.operation is not None}
+            flops[key] += sum(idle.count_repeated(number, key.axis) for number in gathered)
     most = time.flops * (1 - 1 / work.ratio)
-    for (axis, dimension, is_claimed), flops in IdleAxes(claims).repeated.items():
-        kind = DecisionKind.MADE_WHOLE if is_claimed else DecisionKind.IDLE
-        yield _Key(kind, axis, None, dimension), time.step_us * time.peak_flops_share * min(flops, most) / time.flops
+    for key, repeated in flops.items():
+        if repeated:
+            yield key, time.step_us * time.peak_flops_share * min(repeated, most) / time.flops
 
 
 class _Step(NamedTuple):
@@ -344,6 +351,22 @@ class IdleAxes:
                 if chosen is not None:
                     found[axis, *chosen] += op.flops * of_op.times / devices * (1 - used / size)
         return dict(found)
+
+    def count_repeated(self, number: int, axis: str) -> float:
+        """FLOPs of a matmul that each device repeats because a dimension is gathered for it that Shardy left sharded.
+
+        Args:
+            number: The number of the operation; if it is no matmul, or runs an unknown number of times, nothing counts.
+            axis: The axis of the gathered dimension.
+        """
+        module = self._graph.module
+        op, of_op = module.ops[number], ShardyRuns(module).of(module.ops[number])
+        if op.kind not in MATMUL_KINDS or not op.flops or of_op.is_open or axis in of_op.manual:
+            return 0.0
+        axes = {each for of_factor in find_cut_factors(module, op).values() for each in of_factor}
+        gathered = {each for each in axes if whole_axis(each) == axis}
+        factor = multiply_axis_sizes(gathered, module.mesh)
+        return op.flops * of_op.times / multiply_axis_sizes(axes - gathered, module.mesh) * (1 - 1 / factor)
 
     def _choose_idle(self, op: ShardyOp, axis: str, cut: Mapping[int, frozenset[str]]) -> tuple[Dimension, bool] | None:
         """The dimension of a matmul that could have an axis, and whether it is claimed for it."""
