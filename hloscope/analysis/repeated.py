@@ -19,6 +19,8 @@ from hloscope.model.reason import SourceFrame
 from hloscope.model.vocabulary import Bound
 
 _LINES_SHOWN = 3
+_LEAST_COUNTED = 0.5
+"""The least share of the compiled FLOPs in lines that can be compared, for a ratio that is said of the step."""
 _ALIKE = 0.05
 """The relative difference between two ratios that are taken to be the same."""
 
@@ -116,7 +118,8 @@ def _compare(lines: Sequence[_Line], mesh: Mapping[str, int]) -> RepeatedWork:
     compiled = [work for line in counted for work in line.compiled]
     traced_flops, padded_flops = _sum_flops(traced), sum(work.padded for work in traced)
     compiled_flops = _sum_flops(compiled)
-    ratio = compiled_flops / padded_flops if padded_flops else None
+    of_all = _sum_flops(work for line in lines for work in line.compiled)
+    ratio = compiled_flops / padded_flops if padded_flops and compiled_flops >= _LEAST_COUNTED * of_all else None
     return RepeatedWork(
         ratio=ratio,
         bound=_find_bound(ratio, lines),

@@ -135,7 +135,7 @@ def _try_cures(
             kept=pending.kept,
             stage=function.stage,
         )
-        return try_cures(subject, until - monotonic(), confirms=function.wanted is CompileStage.COMPILED)
+        return try_cures(subject, until - monotonic(), confirms=program.compiled.stage is CompileStage.COMPILED)
 
     try:
         return with_function(function, tried)

@@ -61,7 +61,7 @@ def explain(
             `found.collectives[0]` is 1; an element of `found.collectives`; a selector such as `all-gather@fsdp`, as in
             `found[…]`, for all that it matches; a mesh axis, an argument, a line such as `model.py:21` or a decision
             such as `data: D, not B`, for all that are about it; or `all`. A name takes precedence over the others. By
-            default all are explained, and changes are tried against the one that moves the most bytes.
+            default all are explained, and changes are tried against the most exposed one of the costliest decision.
         try_s: Time limit for trying changes, in seconds or such as `5m`. By default only a few are tried, and only for
             programs that compile quickly.
         trials: Whether to try changes at all.
@@ -69,7 +69,7 @@ def explain(
         {options}
 
     Returns:
-        The explanations, sorted by bytes per step, largest first.
+        The explanations, sorted by bytes per step, largest first; of all, that which is tried comes before the others.
 
     Raises:
         HloscopeError: The input is invalid, there is no such collective, or JAX or the compiler rejects the program.
@@ -142,6 +142,7 @@ def _explain_function(
     def explained(itself: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
         subject = make_search_subject(replace(function, wanted=CompileStage.SCHEDULED), itself, known)
         found = reasons_of(subject.analysis, named, sources=CAPTURED_SOURCES)
+        found = _put_costliest_first(found, subject.analysis) if named is None and not everything else found
         if not trying.wanted:
             return found
         shown = len(found) if everything else min(1, len(found))
@@ -150,6 +151,20 @@ def _explain_function(
         return (*_add_trials(found[:shown], subject, trying), *found[shown:])
 
     return with_function(function, explained)
+
+
+def _put_costliest_first(found: Sequence[Explanation], analysis: Analysis) -> tuple[Explanation, ...]:
+    """Explanations that begin with the most exposed collective, of the decision that is tried first if there is one."""
+    from hloscope.why.decisions import list_worth_trying  # text alone does not need it
+
+    decision = next(iter(list_worth_trying(analysis)), None)
+    of_decision = [each for each in found if decision is not None and each.collective.name in decision.collectives]
+
+    def wait_us(each: Explanation) -> float:
+        return (each.collective.exposed_us or 0.0) * each.collective.executions
+
+    first = max(of_decision or found, key=wait_us, default=None)
+    return tuple(sorted(found, key=lambda each: each is not first))
 
 
 def _add_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:

@@ -271,7 +271,11 @@ class ShardyRuns:
         return step.whole_number if is_counter and (step.whole_number or 0) > 0 else None
 
     def _value(self, index: int) -> ShardyValue:
-        return self._module.values[index]
+        """A value before it is given another sharding, as even the counters of loops are with explicit axes."""
+        value = self._module.values[index]
+        while (maker := self._maker(value)) is not None and maker.kind in _RESHARDS:
+            value = self._module.values[maker.operands[0]]
+        return value
 
     def _maker(self, value: ShardyValue) -> ShardyOp | None:
         return None if value.is_argument else self._module.ops[value.owner]

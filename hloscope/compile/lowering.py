@@ -403,6 +403,16 @@ def lower_changed(
     return replace(original, name=name, facts=facts, plan=plan, **made._asdict(), seen=named, edited=edits)
 
 
+def lower_under_mesh(function: Function, original: Lowered, *, store: Store | None = None) -> Lowered:
+    """Traces a function again with the mesh of its arguments as the current one; arguments as for `lower_changed`.
+
+    Raises:
+        HloscopeError: The arguments have no mesh, or JAX refuses the program under it.
+    """
+    under = next(strategy for strategy in _STRATEGIES if strategy.arguments_mesh)
+    return lower_changed(function, replace(original, strategy=under), None, store=store)
+
+
 def lower_resharding(original: Lowered, changes: Sequence[LeafChange], *, store: Store | None = None) -> Lowered:
     """Lowers the program that reshards arguments from their present shardings to those of some changes.
 

@@ -124,11 +124,17 @@ class Turner(Constrainer):
         asked = self.constraint.requested or ()
         if not isinstance(spec, jax.sharding.PartitionSpec):
             self._refuse(f"a {type(value).__name__} instead of a PartitionSpec")
-        given = tuple(() if here is None else here if isinstance(here, tuple) else (here,) for here in spec)
+        given = tuple(self._list_axes(here) for here in spec)
         if given + ((),) * (len(asked) - len(given)) != asked:
             self._refuse(f"{spec}, but its operation has other dimensions")
         turned = self._spell_axes()
         return turned if spec is value else jax.sharding.NamedSharding(value.mesh, turned)
+
+    def _list_axes(self, here: Any) -> tuple[str, ...]:
+        """The axes of a dimension; one of a single device shards nothing, and Shardy leaves it out."""
+        axes = () if here is None else here if isinstance(here, tuple) else (here,)
+        mesh = self.original.mesh
+        return tuple(axis for axis in axes if mesh is None or mesh.shape.get(axis) != 1)
 
     def _apply(self, value: Any, spec: Any) -> Callable[[], Any]:
         self.shapes.append(self.constraint.shape or ())

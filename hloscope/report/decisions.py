@@ -81,7 +81,7 @@ def list_decision_details(decision: Decision) -> Iterator[tuple[str, str]]:
         if winner is not None and decision.held_by:
             yield "", f"requested by {_name_askers(decision.held_by)}"
         yield from _list_boundaries(decision)
-        if decision.trials is not None and decision.trials.helping:
+        if decision.trials is not None:
             yield from _list_trials(decision)
         return
     if winner is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -30,7 +30,6 @@ from hloscope.model.capture import (
     ShardyModule,
     ShardyOp,
     ValueSharding,
-    axes_in,
     format_spec,
     render_spec,
     whole_axis,
@@ -44,17 +43,26 @@ from hloscope.search.source_changes import (
     Cure,
     RankedCure,
     add_axis,
+    change_each,
     cross_slices,
     describe_cure,
+    find_mesh_need,
+    give_axis,
+    give_batch,
     join_typed,
+    list_batch_requests,
     list_crossings,
     move_axis,
     name_cure,
+    return_as_given,
     step_out,
+    store_as_computed,
+    take_axis,
     tell_apart,
+    turn_axis,
     write_constraint,
 )
-from hloscope.search.space import ProgramLeaf, ProgramLeaves
+from hloscope.search.space import ProgramLeaves
 from hloscope.search.trial_cache import SearchSubject
 from hloscope.search.trials import (
     compute_gain,
@@ -66,7 +74,6 @@ from hloscope.search.trials import (
     price_changed,
     price_resharding,
 )
-from hloscope.why.claims import Claims
 from hloscope.why.decisions import IdleAxes, find_crossing_axes, list_worth_trying
 from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import ShardyGraph, is_written, to_frames
@@ -179,7 +186,7 @@ def find_written_cures(
     for ranked, trial in search.done:
         cure = ranked.cure
         beside = replace(cure, change=None if cure.change == change else cure.change)
-        lines = tuple(describe_cure(replace(ranked, cure=beside)))
+        lines = tuple(describe_cure(replace(ranked, cure=beside), search.mesh_need))
         if trial.after is not None and not ranked.unproven:
             constraints = [write_constraint(place, is_open) for place, is_open in cure.places]
             constraints += [each for _, each in cure.turned]
@@ -220,7 +227,8 @@ def _describe_verdict(before: Figures, best: Trial) -> str:
     """The reason that a decision stays as it is, with the step before and after."""
     was, after, gain = best.before or before, best.after, compute_gain_of(before, best)
     assert after is not None
-    steps = f"{was.step_words} -> {after.step_words}"
+    estimated = " estimated" if after.stage is CompileStage.SCHEDULED else ""
+    steps = f"{was.step_words} -> {after.step_words}{estimated}"
     if fits_no_more(was, after):
         return f"with the best change that was tried it does not fit in memory ({steps})"
     if gain is None:
@@ -429,6 +437,11 @@ class _CureSearch:
             unproven = tuple(find_unproven(before, after, (subject.lowered, program.lowered), specs))
         return RankedCure(cure, program, module, estimate, estimate.step_us(self._rates), unproven)
 
+    @cached_property
+    def mesh_need(self) -> str:
+        """The mesh that a line needs which names axes alone."""
+        return find_mesh_need(self._subject.function, self._subject.lowered, self._subject.store)
+
     @staticmethod
     def _propagate(program: Lowered, until: float) -> ShardyModule:
         """A program as Shardy propagates it.
@@ -473,13 +486,13 @@ class _CureSearch:
         found: list[Resharding] = []
         leaves, claims = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph), self._program.claims
         if crosses and decision.kind is DecisionKind.CONTENDED:
-            plain += _change_each(leaves, claims, decision, _take_axis)  # only sums of gradients cross slices then
+            plain += change_each(leaves, claims, decision, take_axis)  # only sums of gradients cross slices then
         elif decision.kind is DecisionKind.IDLE:
-            found += _change_each(leaves, claims, decision, _give_axis)
+            found += change_each(leaves, claims, decision, give_axis)
         elif decision.winner is None or any(asker.by == "output" for asker in decision.held_by):
-            plain += _return_as_given(leaves, claims, decision, self._find_unlike_outputs(decision))
-            plain += _store_as_computed(leaves, decision) if decision.winner is None else ()
-            found += _change_each(leaves, claims, decision, _turn_axis)  # a weight and its momenta alike
+            plain += return_as_given(leaves, claims, decision, self._find_unlike_outputs(decision))
+            plain += store_as_computed(leaves, decision) if decision.winner is None else ()
+            found += change_each(leaves, claims, decision, turn_axis)  # a weight and its momenta alike
             found += [each for each in self._rank_candidates(decision, until) if each not in plain]
         made = self._make_all((Cure(change=change) for change in (*plain, *found)), until)
         return [*arranged, *sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))]
@@ -533,9 +546,14 @@ class _CureSearch:
             yield Resharding(constraints=tuple(changes))
         yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
         if any(asker.by == "constraint" for asker in decision.held_by):
-            to_batch = self._list_changes(claims.find_requests_of_features(decision.axis))
+            to_batch = self._list_changes(list_batch_requests(claims, decision.axis))
             if to_batch and to_batch != changes:
                 yield Resharding(constraints=tuple(to_batch))
+                captured, graph = self._subject.captured, self._program.graph
+                given = change_each(
+                    ProgramLeaves(captured.arguments, captured.outputs, graph), claims, decision, give_batch
+                )
+                yield from (replace(each, constraints=tuple(to_batch)) for each in given)
 
     def _list_changes(self, requests: Iterable[tuple[ShardyOp, ValueSharding]]) -> list[ConstraintChange]:
         """Other shardings for the program's constraints, by line, the one as written, and the one instead."""
@@ -679,89 +697,13 @@ class _CureSearch:
         opened = _list_changed_outputs(subject, captured, cure.change)
         more = len(opened) - _MOST_OPENED
         return captured, Trial(
-            change=tuple(describe_cure(ranked)),
+            change=tuple(describe_cure(ranked, self.mesh_need)),
             after=after,
             helps=is_worthwhile(before, after),
             frees_output=cure.change is not None and cure.change.frees_output,
             opened=(*opened[:_MOST_OPENED], f"{more} more") if more > 0 else opened,
             moves=() if cure.change is None else tuple(leaf.name for leaf in cure.change.moved),
         )
-
-
-def _store_as_computed(leaves: ProgramLeaves, decision: Decision) -> Iterator[Resharding]:
-    """The state that is computed with the axis and requested without it, before and after the step as computed."""
-    results = [
-        (leaf, leaf.computed)
-        for leaf in leaves.results
-        if leaf.computed is not None and leaf.asked is not None and leaf.index in leaves.replaces
-        if decision.axis in axes_in(leaf.computed) and decision.axis not in axes_in(leaf.asked)
-    ]
-    arguments = [(leaves.arguments[leaves.replaces[leaf.index]], spec) for leaf, spec in results]
-    change = leaves.change(arguments, results) if results else None
-    if change is not None:
-        yield change
-
-
-def _change_each(
-    leaves: ProgramLeaves,
-    claims: Claims,
-    decision: Decision,
-    change: Callable[[ProgramLeaf, Claims, Decision], ValueSharding | None],
-) -> Iterator[Resharding]:
-    """The arguments and requested results that a decision changes, if an argument is among them."""
-    asked = [leaf for leaf in leaves.results if leaf.asked is not None]
-    arguments, results = (
-        [(leaf, spec) for leaf in side if (spec := change(leaf, claims, decision)) is not None]
-        for side in (leaves.arguments, asked)
-    )
-    changed = leaves.change(arguments, results) if arguments else None
-    if changed is not None:
-        yield changed
-
-
-def _turn_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
-    """The sharding of a leaf with a decision's axis at the loser, or nowhere; None if its winner does not have it."""
-    if leaf.value is None or leaf.sharding is None or decision.winner is None:
-        return None
-    numbers = claims.find_dimensions(leaf.value, decision.winner)
-    if decision.axis not in {whole_axis(axis) for number in numbers for axis in leaf.sharding[number]}:
-        return None
-    return _give_axis(leaf, claims, decision) or _drop_axis(leaf.sharding, decision.axis)
-
-
-def _take_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
-    """The sharding of a leaf without a decision's axis; None if it lacks that, or shards the winner's dimension."""
-    if leaf.value is None or leaf.sharding is None or decision.winner is None:
-        return None
-    if decision.axis not in axes_in(leaf.sharding) or claims.find_dimensions(leaf.value, decision.winner):
-        return None
-    return _drop_axis(leaf.sharding, decision.axis)
-
-
-def _drop_axis(sharding: ValueSharding, dropped: str) -> ValueSharding:
-    return tuple(tuple(axis for axis in axes if whole_axis(axis) != dropped) for axes in sharding)
-
-
-def _return_as_given(
-    leaves: ProgramLeaves, claims: Claims, decision: Decision, outputs: Sequence[str]
-) -> Iterator[Resharding]:
-    """Some outputs with the axis where the state that they replace has it."""
-    unlike = [leaf for leaf in leaves.results if leaf.array.name in outputs]
-    turned = [(leaf, spec) for leaf in unlike if (spec := _give_axis(leaf, claims, decision)) is not None]
-    change = leaves.change([], turned) if turned else None
-    if change is not None:
-        yield change
-
-
-def _give_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
-    """The sharding of a leaf with a decision's axis at the dimension that lost it; None if it lacks that dimension."""
-    if leaf.value is None or leaf.sharding is None or decision.loser is None:
-        return None
-    numbers = claims.find_dimensions(leaf.value, decision.loser)[:1]
-    if not numbers:
-        return None
-    without = _drop_axis(leaf.sharding, decision.axis)
-    return tuple((*axes, decision.axis) if at in numbers else axes for at, axes in enumerate(without))
 
 
 def _is_better(before: Figures, trial: Trial, than: Trial) -> bool:

@@ -1,23 +1,42 @@
-"""A cure: what changes of a program's source to turn a decision, and its words."""
+"""A cure: what changes of a program to turn a decision, in its source and its requests, and its words."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hloscope.analysis.provenance import find_users_frame, short_source
 from hloscope.base.errors import HloscopeError
+from hloscope.base.store import Store
+from hloscope.compile.cache import is_same_program
+from hloscope.compile.compiling import prepare_compile
 from hloscope.compile.devices import find_axis_sizes
 from hloscope.compile.estimates import Estimate
-from hloscope.compile.lowering import Lowered
+from hloscope.compile.lowering import Lowered, lower_under_mesh
 from hloscope.compile.multislice import format_axis_sizes
 from hloscope.compile.retracing import RewrittenProgram
 from hloscope.compile.sharding_change import ConstraintEdit, Resharding, WrittenConstraint
-from hloscope.model.capture import ShardyModule, ValueSharding, axes_in, multiply_axis_sizes, render_spec
+from hloscope.model.capture import (
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+    axes_in,
+    find_cut_dimensions,
+    multiply_axis_sizes,
+    render_spec,
+    whole_axis,
+)
 from hloscope.model.decision import Decision, Place
-from hloscope.search.space import follows_axes
+from hloscope.model.reason import DimensionRole
+from hloscope.search.space import ProgramLeaf, ProgramLeaves, follows_axes
+from hloscope.why.claims import Claims
+from hloscope.why.reshards import known_sharding
+from hloscope.why.shardy_graph import is_written
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +229,33 @@ def _describe_crossing(crossing: Sequence[tuple[str, int]], lowered: Lowered) ->
     return f"mesh: only {over} across slices: mesh_utils.create_hybrid_device_mesh({shapes}{splits})"
 
 
-def describe_cure(ranked: RankedCure) -> Iterator[str]:
-    """The lines to write, their places, and what they need besides."""
+_CURRENT_MESH = "a current mesh, as under jax.set_mesh"
+
+
+def find_mesh_need(function: Callable[..., Any], lowered: Lowered, store: Store | None) -> str:
+    """The mesh that a line needs which names axes alone: a current one, if the program is the same under it.
+
+    Some programs have constraints that do nothing without a current mesh, such as those of flax by logical names.
+    """
+    if lowered.facts.mesh is None:
+        first, under = prepare_compile(lowered).asked, None
+        with suppress(HloscopeError):
+            under = prepare_compile(lower_under_mesh(function, lowered, store=store)).asked
+        if first is None or under is None or not is_same_program(first, under):
+            return (
+                "the program's mesh: write jax.sharding.NamedSharding(mesh, P(…)) for P(…), because under a current "
+                "mesh it is another program"
+            )
+    return _CURRENT_MESH
+
+
+def describe_cure(ranked: RankedCure, mesh_need: str = _CURRENT_MESH) -> Iterator[str]:
+    """The lines to write, their places, and what they need besides.
+
+    Args:
+        ranked: The cure.
+        mesh_need: The mesh that its lines need.
+    """
     cure, program = ranked.cure, ranked.program
     if cure.change is not None:
         yield from cure.change.words
@@ -228,7 +272,7 @@ def describe_cure(ranked: RankedCure) -> Iterator[str]:
             yield f"write {line.after}"
             yield at if line.entered is None else f"in {line.entered}, as its first line"
         needs.update(dict.fromkeys(f"{each} in that file" for each in line.imports))
-        needs.update(dict.fromkeys(["a current mesh, as under jax.set_mesh"] * line.needs_mesh))
+        needs.update(dict.fromkeys([mesh_need] * line.needs_mesh))
         others = [str(list(shape)) for shape in line.shapes if shape != place.shape]
         if others:
             yield f"also constrains what the line makes of shape {' and '.join(others)}"
@@ -237,3 +281,110 @@ def describe_cure(ranked: RankedCure) -> Iterator[str]:
         needs[f"{alone}, which hloscope cannot see: compare the numbers"] = None
     if needs:
         yield f"needs {' and '.join(needs)}"
+
+
+# ---- what the program requests of its caller, and in its constraints
+
+
+def list_batch_requests(claims: Claims, axis: str) -> Iterator[tuple[ShardyOp, ValueSharding]]:
+    """The program's constraints that give an axis to another dimension than the batch, with the axis there."""
+    for op in claims.graph.module.ops:
+        if is_written(op) and op.identity and not claims.graph.in_manual(op):
+            value = claims.graph.value(op.results[0])
+            asked = op.asked or known_sharding(value)
+            moved = _move_to_batch(claims, value, asked, axis) if find_cut_dimensions(asked, (axis,)) else None
+            if moved is not None:
+                yield op, moved
+
+
+def _move_to_batch(claims: Claims, value: ShardyValue, sharding: ValueSharding, axis: str) -> ValueSharding | None:
+    """A value's sharding with an axis at the batch; None if it is there already, or the batch does not divide."""
+    dimensions = claims.dimensions.of(value.index)
+    roles = [claims.describe(dimension).role for dimension in dimensions]
+    batch = roles.index(DimensionRole.BATCH) if DimensionRole.BATCH in roles else None
+    if batch is None or batch in find_cut_dimensions(sharding, (axis,)):
+        return None
+    return claims.move(sharding, axis, batch, dimensions[batch]) if claims.is_divided_by(value, batch, axis) else None
+
+
+def store_as_computed(leaves: ProgramLeaves, decision: Decision) -> Iterator[Resharding]:
+    """The state that is computed with the axis and requested without it, before and after the step as computed."""
+    results = [
+        (leaf, leaf.computed)
+        for leaf in leaves.results
+        if leaf.computed is not None and leaf.asked is not None and leaf.index in leaves.replaces
+        if decision.axis in axes_in(leaf.computed) and decision.axis not in axes_in(leaf.asked)
+    ]
+    arguments = [(leaves.arguments[leaves.replaces[leaf.index]], spec) for leaf, spec in results]
+    change = leaves.change(arguments, results) if results else None
+    if change is not None:
+        yield change
+
+
+def change_each(
+    leaves: ProgramLeaves,
+    claims: Claims,
+    decision: Decision,
+    change: Callable[[ProgramLeaf, Claims, Decision], ValueSharding | None],
+) -> Iterator[Resharding]:
+    """The arguments and requested results that a decision changes, if an argument is among them."""
+    asked = [leaf for leaf in leaves.results if leaf.asked is not None]
+    arguments, results = (
+        [(leaf, spec) for leaf in side if (spec := change(leaf, claims, decision)) is not None]
+        for side in (leaves.arguments, asked)
+    )
+    changed = leaves.change(arguments, results) if arguments else None
+    if changed is not None:
+        yield changed
+
+
+def turn_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
+    """The sharding of a leaf with a decision's axis at the loser, or nowhere; None if its winner does not have it."""
+    if leaf.value is None or leaf.sharding is None or decision.winner is None:
+        return None
+    numbers = claims.find_dimensions(leaf.value, decision.winner)
+    if decision.axis not in {whole_axis(axis) for number in numbers for axis in leaf.sharding[number]}:
+        return None
+    return give_axis(leaf, claims, decision) or _drop_axis(leaf.sharding, decision.axis)
+
+
+def take_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
+    """The sharding of a leaf without a decision's axis; None if it lacks that, or shards the winner's dimension."""
+    if leaf.value is None or leaf.sharding is None or decision.winner is None:
+        return None
+    if decision.axis not in axes_in(leaf.sharding) or claims.find_dimensions(leaf.value, decision.winner):
+        return None
+    return _drop_axis(leaf.sharding, decision.axis)
+
+
+def give_batch(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
+    """The sharding of a leaf with a decision's axis at the batch; None for others."""
+    if leaf.value is None or leaf.sharding is None:
+        return None
+    return _move_to_batch(claims, leaf.value, leaf.sharding, decision.axis)
+
+
+def _drop_axis(sharding: ValueSharding, dropped: str) -> ValueSharding:
+    return tuple(tuple(axis for axis in axes if whole_axis(axis) != dropped) for axes in sharding)
+
+
+def return_as_given(
+    leaves: ProgramLeaves, claims: Claims, decision: Decision, outputs: Sequence[str]
+) -> Iterator[Resharding]:
+    """Some outputs with the axis where the state that they replace has it."""
+    unlike = [leaf for leaf in leaves.results if leaf.array.name in outputs]
+    turned = [(leaf, spec) for leaf in unlike if (spec := give_axis(leaf, claims, decision)) is not None]
+    change = leaves.change([], turned) if turned else None
+    if change is not None:
+        yield change
+
+
+def give_axis(leaf: ProgramLeaf, claims: Claims, decision: Decision) -> ValueSharding | None:
+    """The sharding of a leaf with a decision's axis at the dimension that lost it; None if it lacks that dimension."""
+    if leaf.value is None or leaf.sharding is None or decision.loser is None:
+        return None
+    numbers = claims.find_dimensions(leaf.value, decision.loser)[:1]
+    if not numbers:
+        return None
+    without = _drop_axis(leaf.sharding, decision.axis)
+    return tuple((*axes, decision.axis) if at in numbers else axes for at, axes in enumerate(without))

@@ -480,20 +480,7 @@ class Claims:
             described = [self.describe(dimension) for dimension in self.dimensions.of(value.index)]
             given = [described[number] for number in find_cut_dimensions(asked, (axis,)) if number < len(described)]
             if loser in described and given == ([] if winner is None else [winner]):
-                yield op, self._move(asked, axis, described.index(loser), self._described[loser][0])
-
-    def find_requests_of_features(self, axis: str) -> Iterator[tuple[ShardyOp, ValueSharding]]:
-        """The program's constraints that give an axis to another dimension than the batch, with the axis there."""
-        for op in self.graph.module.ops:
-            if not is_written(op) or not op.identity or self.graph.in_manual(op):
-                continue
-            value = self.graph.value(op.results[0])
-            asked, dimensions = op.asked or known_sharding(value), self.dimensions.of(value.index)
-            roles = [self.describe(dimension).role for dimension in dimensions]
-            batch = roles.index(DimensionRole.BATCH) if DimensionRole.BATCH in roles else None
-            given = find_cut_dimensions(asked, (axis,))
-            if batch is not None and given and batch not in given and self.is_divided_by(value, batch, axis):
-                yield op, self._move(asked, axis, batch, dimensions[batch])
+                yield op, self.move(asked, axis, described.index(loser), self._described[loser][0])
 
     def find_typed_places(
         self, axis: str, winner: Dimension | None, loser: Dimension | None
@@ -521,7 +508,7 @@ class Claims:
         sharding = op.asked or known_sharding(value)
         given = [described[number] for number in find_cut_dimensions(sharding, (axis,)) if number < len(described)]
         if loser in described and given in ([], [winner]):
-            moved = self._move(sharding, axis, described.index(loser), self._described[loser][0])
+            moved = self.move(sharding, axis, described.index(loser), self._described[loser][0])
             yield self._describe_place(op, value, moved), sharding
 
     def find_carried_places(
@@ -547,7 +534,7 @@ class Claims:
                 for moved, _ in self._find_typed(op, value, axis, winner, loser):
                     yield self._describe_place(op, made, known_sharding(made)), moved
 
-    def _move(self, sharding: ValueSharding, axis: str, number: int, dimension: DimensionClass) -> ValueSharding:
+    def move(self, sharding: ValueSharding, axis: str, number: int, dimension: DimensionClass) -> ValueSharding:
         """A sharding with an axis at one dimension, and nowhere else."""
         kept = [tuple(each for each in axes if whole_axis(each) != axis) for axes in sharding]
         order = self._list_order(dimension)
@@ -592,7 +579,7 @@ class Claims:
             origin = self.graph.unmoved(outside)
         maker, classes = self.graph.op(origin), self.dimensions.of(origin.index)
         for number in numbers if origin.shape == value.shape else ():
-            sharding = self._move(known_sharding(origin), axis, number, classes[number])
+            sharding = self.move(known_sharding(origin), axis, number, classes[number])
             if maker is not None and maker.source:
                 yield self._describe_place(maker, origin, sharding)
             elif origin.name is not None and origin.name.isidentifier():
@@ -677,20 +664,17 @@ class Claims:
             classes = self.dimensions.of(value.index)
             is_named = value.name is not None and value.name.isidentifier()
             if is_named and lost in classes and self._holds((value.index,), won, axis):
-                sharding = self._move(known_sharding(value), axis, classes.index(lost), lost)
+                sharding = self.move(known_sharding(value), axis, classes.index(lost), lost)
                 yield self._describe_argument(value, sharding)
 
     def _find_entering(self, op: ShardyOp, value: ShardyValue) -> Iterator[tuple[ShardyOp, ShardyValue]]:
-        """The value that a loop begins with where it ends with another one, and the operation that makes it.
-
-        Of zeros, Shardy keeps the line only where they are given the sharding of their explicit type.
-        """
+        """The value that a loop begins with where it ends with another one, and the operation that makes it."""
         if op.kind != "stablehlo.while":
             return
         given = self.graph.value(op.operands[op.results.index(value.index)])
         first = self.graph.unmoved(given)
         maker = self.graph.op(first)
-        if maker is not None and not maker.source:
+        if maker is not None and not maker.source:  # of zeros, where they get the sharding of their explicit type
             typed = [each for each in self.graph.makers(given) if each.source and is_users_constraint(each)]
             maker, first = (typed[-1], self.graph.value(typed[-1].results[0])) if typed else (None, first)
         if maker is not None and (maker.kind not in MOVE_KINDS or is_users_constraint(maker)):
@@ -749,7 +733,7 @@ class Claims:
             (number for number, here in enumerate(classes) if here == lost),
             next((number for number, here in enumerate(classes) if lost in self.list_parts(here)), 0),
         )
-        return self._describe_place(op, value, self._move(known_sharding(value), axis, number, lost))
+        return self._describe_place(op, value, self.move(known_sharding(value), axis, number, lost))
 
     def _describe_place(self, op: ShardyOp, value: ShardyValue, sharding: ValueSharding) -> Place:
         operation = (op.op_name or "").rpartition("/")[2].rstrip(":") or None

@@ -117,8 +117,8 @@ def find_decisions(
 def list_worth_trying(found: Analysis) -> tuple[Decision, ...]:
     """The decisions to try the other way round: those that are lost, and then others at a notable cost.
 
-    These are the two costliest that make a dimension whole, one of an axis that crosses slices, and one of sums that a
-    constraint requests.
+    These are the two costliest that make a dimension whole, one of an axis that crosses slices, one of sums that a
+    constraint requests, and one of an axis that a constraint gives to the winner.
     """
     lost = tuple(decision for decision in found.decisions if decision.is_lost)
     step_us = inf if found.time is None else found.time.step_us
@@ -132,8 +132,13 @@ def list_worth_trying(found: Analysis) -> tuple[Decision, ...]:
     apart = (each for each in costly if each.kind is not DecisionKind.AUTHORED and each.axis in crossing)
     requested = {each.name for each in found.collectives if each.reason is not None and _is_requested_sum(each.reason)}
     summed = (each for each in costly if not requested.isdisjoint(each.collectives))
-    first = {each.name: each for each in (*islice(whole, 2), *islice(apart, 1), *islice(summed, 1))}
+    given = (each for each in costly if each.kind is DecisionKind.CONTENDED and _is_given_by_constraint(each))
+    first = {each.name: each for each in (*islice(whole, 2), *islice(apart, 1), *islice(summed, 1), *islice(given, 1))}
     return (*lost, *first.values())
+
+
+def _is_given_by_constraint(decision: Decision) -> bool:
+    return any(asker.by == "constraint" for asker in decision.held_by)
 
 
 def _is_requested_sum(reason: Reason) -> bool:

@@ -407,7 +407,9 @@ def _render_need(reason: Reason, moved: str) -> str:
             return f"{state} {_render_merges(reason)}"
         case ReasonKind.NO_RULE:
             does = f"{'decides what to move of' if reason.of_part else 'passes it all of'} {moved}"
-            return f"Shardy has no sharding rule for {consumer}, so the partitioner {does}, which is sharded over {cut}"
+            return (
+                f"Shardy has no sharding rule for {consumer}, and the partitioner {does}, which is sharded over {cut}"
+            )
     elsewhere = render_needed_elsewhere(reason)
     if elsewhere is not None:
         because = "".join(f", because {render_request(asker)}" for asker in reason.asked_by[:1])
@@ -483,7 +485,7 @@ def _render_conflicting(reason: Reason) -> str:
         f" of `{render_array(array)}`"
         for array in arrays
         for letter, axes in zip(array.letters, array.sharding or (), strict=False)
-        if letter == reason.conflicting and {*axes} & {*reason.axes}
+        if letter == reason.conflicting and {*map(whole_axis, axes)} & {*map(whole_axis, reason.axes)}
     )
     return render_letter(reason.conflicting or "") + next(cut, "")
 

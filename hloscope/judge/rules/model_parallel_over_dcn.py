@@ -1,8 +1,8 @@
 """Per-layer traffic on the network between slices.
 
-What it does: reports a collective over DCN that runs in a loop, or that is not a reduction: all-gathers and all-to-alls
-of activations or weights, and reductions in every layer. DCN is meant for a reduction once per step, as in data
-parallelism, and for permutes, as in pipelines; these are not reported.
+What it does: reports a collective over DCN that runs in a loop, sums activations, or is no reduction: all-gathers and
+all-to-alls of activations or weights, and reductions in every layer. DCN is meant for a reduction once per step, as in
+data parallelism, and for permutes, as in pipelines; these are not reported.
 
 Why it matters: a chip has 7 to 14 times less bandwidth over DCN than over one ICI link, so tensor, expert or fully
 sharded data parallelism across slices waits for the network in every layer.
@@ -41,6 +41,8 @@ class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity
         for collective in facts.moving(self.min_payload_bytes):
             if collective.link in _CROSSING and _belongs_in_a_slice(collective):
                 often = "in every iteration of a loop" if collective.loops else "and is not a reduction"
+                if not collective.loops and _sums_activations(collective):
+                    often = "for a sum of activations"
                 yield finding_at(
                     self,
                     collective,
@@ -51,8 +53,13 @@ class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity
 
 def _belongs_in_a_slice(collective: Collective) -> bool:
     return collective.kind is not Kind.COLLECTIVE_PERMUTE and (
-        bool(collective.loops) or collective.kind not in REDUCING
+        bool(collective.loops) or collective.kind not in REDUCING or _sums_activations(collective)
     )
+
+
+def _sums_activations(collective: Collective) -> bool:
+    """Returns whether it sums activations, as in each layer of a model that is written out."""
+    return collective.kind in REDUCING and collective.part is not None and collective.part.role is Role.ACTIVATIONS
 
 
 def _suggest_fix(collective: Collective) -> str:

@@ -70,9 +70,10 @@ class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=
 
 
 def _suggest_fix(array: Array, axis_sizes: dict[str, int]) -> str | None:
-    """The first axis, largest first, that divides a dimension, major first."""
+    """The first axis, largest first, that divides a dimension, also largest first."""
+    dimensions = sorted(enumerate(array.local_shape), key=lambda dimension: -dimension[1])
     for size, name in sorted(((size, name) for name, size in axis_sizes.items()), reverse=True):
-        for position, length in enumerate(array.local_shape):
+        for position, length in dimensions:
             if size > 1 and length % size == 0:
                 spec = ", ".join(repr(name) if at == position else "None" for at in range(len(array.local_shape)))
                 return f"shard it, for example P({spec}{',' if len(array.local_shape) == 1 else ''})"
