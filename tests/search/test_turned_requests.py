@@ -9,7 +9,11 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
+from hloscope.compile.functions import Function, with_function
+from hloscope.compile.lowering import lower
+from hloscope.compile.target import TargetFacts
 from hloscope.search import cures
+from hloscope.search.source_changes import find_mesh_need
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 
@@ -115,7 +119,7 @@ def attend(q, k):
 def mapped_elsewhere():
     mesh = jax.make_mesh((1, 8), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
     mapped = make_attention(mesh)
-    x = jax.ShapeDtypeStruct((16, 2048, 256), jnp.bfloat16, sharding=NamedSharding(mesh, P("model", None, None)))
+    x = jax.ShapeDtypeStruct((16, 1024, 256), jnp.bfloat16, sharding=NamedSharding(mesh, P("model", None, None)))
     return jax.jit(lambda q, k: jnp.sin(mapped(jnp.cos(q), jnp.sin(k)))), (x, x)
 
 
@@ -142,9 +146,9 @@ def constrained(weights, x):
 
 
 def test_an_axis_that_constraints_give_to_features_is_given_to_the_batch_in_all_of_them():
-    weights = ["bf16[1024,1024]", "bf16[1024,2048]", "bf16[2048,1024]"]
+    weights = ["bf16[512,1024]", "bf16[1024,512]"]
     call = {"mesh": {"data": 2, "model": 4}, "slice": "v5e:2x4"}
-    found = hloscope.analyze(constrained, (weights, "bf16[131072@data,1024]"), **call, try_s=200)
+    found = hloscope.analyze(constrained, (weights, "bf16[65536@data,512]"), **call, try_s=200)
     said = [change for each in found.decisions if each.trials is not None for change in each.trials.helping[0].change]
     assert "argument x: P('data', None) -> P(('data', 'model'), None)" in said
     assert any(change.endswith("P('data', 'model') -> P(('data', 'model'), None)") for change in said)
@@ -210,3 +214,32 @@ def counted():
 def test_a_factory_sees_as_many_devices_as_its_slice_has():
     found = hloscope.analyze(f"{__file__}:counted", stage="scheduled")
     assert found.mesh.device_count == 16
+
+
+@hloscope.target(slice="v5e:2x2")
+def heeding_the_current_mesh():
+    mesh = jax.make_mesh((4,), ("X",), axis_types=(AxisType.Auto,))
+
+    def step(x):
+        current = jax.sharding.get_abstract_mesh()
+        return jnp.sin(x) if current.empty else jax.lax.with_sharding_constraint(jnp.sin(x), P(None, "X"))
+
+    return jax.jit(step), (jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, P("X", None))),)
+
+
+@hloscope.target(slice="v5e:2x2")
+def plain():
+    mesh = jax.make_mesh((4,), ("X",), axis_types=(AxisType.Auto,))
+    x = jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, P("X", None)))
+    return jax.jit(jnp.sin), (x,)
+
+
+@pytest.mark.parametrize(
+    ("target", "needs"), [("heeding_the_current_mesh", "NamedSharding(mesh, P"), ("plain", "a current mesh, as")]
+)
+def test_a_line_needs_the_mesh_with_which_the_program_is_the_same(target, needs):
+    def work(function, known):
+        return find_mesh_need(function, lower(function, known, name=target), None)
+
+    function = Function(target=f"{__file__}:{target}", facts=TargetFacts(slice="v5e:2x2"))
+    assert needs in with_function(function, work)

@@ -1,8 +1,8 @@
 """Per-layer traffic on the network between slices.
 
-What it does: reports a collective over DCN that runs in a loop, sums activations, or is no reduction: all-gathers and
-all-to-alls of activations or weights, and reductions in every layer. DCN is meant for a reduction once per step, as in
-data parallelism, and for permutes, as in pipelines; these are not reported.
+What it does: reports a collective over DCN that runs in a loop, sums activations, or is not a reduction: all-gathers
+and all-to-alls of activations or weights, and reductions in every layer. DCN is meant for a reduction once per step, as
+in data parallelism, and for permutes, as in pipelines; these are not reported.
 
 Why it matters: a chip has 7 to 14 times less bandwidth over DCN than over one ICI link, so tensor, expert or fully
 sharded data parallelism across slices waits for the network in every layer.
