@@ -196,6 +196,7 @@ def headed(w, head, x):
     return project(x, head).astype(jnp.float32).max(-1)
 
 
+@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason="there the gather is taken for one of the result")
 def test_work_that_is_repeated_because_a_weight_is_gathered_counts_for_that_decision():
     call = {"mesh": {"data": 2, "model": 4}, "slice": "v5e:2x4", "axis_types": "explicit"}
     arguments = ("bf16[1024,4096@model]", "bf16[1024,32768@model]", "bf16[4096@data,1024]")
