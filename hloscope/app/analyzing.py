@@ -120,6 +120,8 @@ def _try_cures(
     from hloscope.search.trying import add_trials, try_cures
 
     until = monotonic() + seconds
+    is_complete = program.compiled.stage is CompileStage.COMPILED and not function.is_enough(program)
+    confirms = function.wanted is CompileStage.COMPILED or is_complete
 
     def tried(itself: Callable[..., Any], known: TargetFacts) -> Analysis:
         lowered = lower(itself, known, name=function.name, stage=function.stage, store=function.store)
@@ -135,7 +137,7 @@ def _try_cures(
             kept=pending.kept,
             stage=function.stage,
         )
-        return try_cures(subject, until - monotonic(), confirms=program.compiled.stage is CompileStage.COMPILED)
+        return try_cures(subject, until - monotonic(), confirms=confirms)
 
     try:
         return with_function(function, tried)

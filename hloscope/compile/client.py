@@ -52,6 +52,9 @@ _CRASH_DUMP = re.compile(r"^\*\*\* SIG\w+ ", re.MULTILINE)
 """The start of libtpu's signal handler: registers, stacks and maps follow, all in lines of many kinds."""
 _PREFIX = re.compile(r"^[A-Z]\d{4} [\d:. ]+\d+ (?P<rest>\S+\.(?:cc|h):\d+\] .*)$")
 
+_NOTED = "_hloscope_noted"
+"""The attribute of a Ctrl-C that was counted."""
+
 _lock = threading.Lock()
 _pools: dict[int, WorkerPool] = {}
 _other_workers: ContextVar[Any] = ContextVar("hloscope_elsewhere", default=None)
@@ -104,9 +107,13 @@ def count_interruptions() -> int:
 
 
 def note_interruption(error: BaseException) -> None:
-    """Ends the idle workers if an exception is Ctrl-C in the main thread: it has reached them as well."""
+    """Ends the idle workers if an exception is Ctrl-C in the main thread: it has reached them as well.
+
+    One that passes through several calls counts once.
+    """
     found, in_main = _pools.get(os.getpid()), threading.current_thread() is threading.main_thread()
-    if found is not None and in_main and isinstance(error, KeyboardInterrupt):
+    if found is not None and in_main and isinstance(error, KeyboardInterrupt) and not hasattr(error, _NOTED):
+        setattr(error, _NOTED, True)
         found.note_interruption()
 
 

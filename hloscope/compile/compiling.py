@@ -312,6 +312,8 @@ def _find_device_layout(program: Lowered) -> DeviceLayout:
     if dcn_shape is None and chosen.slice_count > 1:
         return replace(own, simulated_ids=tuple(device.id for device in devices))
     position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
+    if not position.keys() >= {device.id for device in devices}:
+        return DeviceLayout(device_count=seen.device_count)
     positions = tuple(position[device.id] for device in devices)
     return DeviceLayout(
         device_count=seen.device_count,

@@ -139,9 +139,16 @@ def check_devices_seen(facts: TargetFacts) -> None:
     else:
         is_named = facts.slice is not None
         is_other = processes != count_posed_processes() or (is_named and shown.name != seen.name)
-    is_as_large = shown is not None and (facts.mesh is not None or count_simulated_devices() == shown.device_count)
-    if is_other and (shown is None or not is_as_large or not change_pose(shown, processes)):
+    if is_other and (shown is None or not change_pose(shown, processes)):
         raise _OtherDevicesNeededError(facts)
+
+
+def show_all_of_slice(facts: TargetFacts) -> AbstractContextManager[None]:
+    """Shows all devices of the slice that an imported target names itself, which a factory may count."""
+    shown, seen = None if facts.slice in (None, "attached") else _find_slice_to_show(facts), count_simulated_devices()
+    if facts.mesh is not None or shown is None or seen in (None, shown.device_count):
+        return nullcontext()
+    return _show_devices(facts, shown.device_count, by_name=True)
 
 
 def _find_slice_to_show(facts: TargetFacts) -> Slice | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.base.units import pluralize
@@ -113,21 +115,24 @@ def with_function(function: Function, use: Callable[[Callable[..., Any], TargetF
     Raises:
         HloscopeError: The input is invalid.
     """
-    from hloscope.compile.devices import check_devices_seen, run_on_enough_devices
+    from hloscope.compile.devices import check_devices_seen, run_on_enough_devices, show_all_of_slice
     from hloscope.compile.importing import enter_modules_of, isolate_call
     from hloscope.compile.jax_targets import convert_to_function
     from hloscope.compile.loading import load_target
 
     target, facts = function.target, function.facts
+    attempts = count()
 
     def work() -> T:
         function.stage("importing")
         found = load_target(target, facts)
         known = facts.over(find_attached_facts(found))
         check_devices_seen(known)
-        found, known = convert_to_function(found, known)
-        with enter_modules_of(found):
-            return use(found, known)
+        is_first = next(attempts) == 0 and isinstance(target, str)  # later ones have the number that the program needs
+        with show_all_of_slice(known) if is_first else nullcontext():
+            found, known = convert_to_function(found, known)
+            with enter_modules_of(found):
+                return use(found, known)
 
     with isolate_call():
         return run_on_enough_devices((target,), facts, work)

@@ -531,13 +531,8 @@ class WorkerPool(Executor):
 
     def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
         """Starts a process without a task, which therefore does not wait either: only if there is room at once."""
-        before = self._interrupted
         try:
-            worker = self._worker(environment, _Task(), prepare, waits=False)
-            if self._interrupted == before:
-                self._release(worker)
-            else:  # it was reached as well
-                worker.close()
+            self._release(self._worker(environment, _Task(), prepare, waits=False))
         except OSError:
             pass  # the first task says what is wrong
         finally:
@@ -586,10 +581,11 @@ class WorkerPool(Executor):
             fitting = [worker for worker in self._idle if worker.is_alive and can_serve(worker.environment, wanted)]
             others = [worker for worker in self._idle if worker not in fitting]
             self._idle = fitting[:-1]
+            if fitting:
+                fitting[-1].interruptions_before = self._interrupted
         for worker in others:
             self._close(worker)
         if fitting:
-            fitting[-1].interruptions_before = self._interrupted
             return fitting[-1]
         slot = acquire_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
         try:
@@ -620,11 +616,13 @@ class WorkerPool(Executor):
         return None
 
     def _release(self, worker: Worker) -> None:
-        if worker.is_alive and not worker.has_grown:
-            worker.rest()
-            with self._lock:
+        with self._lock:
+            is_well = worker.is_alive and not worker.has_grown
+            is_kept = is_well and worker.interruptions_before == self._interrupted  # else Ctrl-C has reached it
+            if is_kept:
+                worker.rest()
                 self._idle.append(worker)
-        else:
+        if not is_kept:
             self._close(worker)
 
     def _close(self, worker: Worker) -> None:

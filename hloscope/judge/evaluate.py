@@ -400,7 +400,8 @@ def _find_ratio(repeated: RepeatedWork | None) -> tuple[int | None, str]:
     if repeated is None:
         return None, "without the traced program it is not known what is repeated"
     if repeated.ratio is None:
-        return None, "no matmul is known both as traced and as compiled"
+        is_little = "less than half of the compiled FLOPs can be compared with the traced program"
+        return None, is_little if repeated.compiled_flops else "no matmul is known both as traced and as compiled"
     words = f"{repeated.bound.said(format_digits(repeated.ratio, 3))} times the FLOPs of the traced program"
     places = [short_source(line.source) for line in repeated.lines[:1]]
     words += "".join(f" (most of it at {place})" for place in places if place)

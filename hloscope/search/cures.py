@@ -84,6 +84,7 @@ _ENOUGH = 0.02
 """The share of the step by which more changes must be faster than fewer."""
 INTERRUPTED = "interrupted by Ctrl-C"
 _REST_INTERRUPTED = "the remaining changes, because of Ctrl-C"
+_MOST_CROSSINGS = 2
 _MOST_CONSTRAINTS, _MOST_COMPILED, _MOST_ROUNDS, _MOST_LINES = 4, 3, 2, 4
 _RANKING_S, _RANKING_SHARE = 10.0, 0.3
 """The time for ranking: at least this long, and otherwise this share of the program's own compile."""
@@ -130,9 +131,8 @@ def try_decision(
             raise
         done, is_interrupted, search.stopped = _sort_best_first(before, search.done), True, True
     problems = [trial.problem for _, trial in done if trial.problem is not None] + search.problems
-    compiled = tuple(
-        _add_moving_cost(subject, ranked.cure, trial, begun + seconds) for ranked, trial in done if trial.after
-    )
+    until = monotonic() if is_interrupted else begun + seconds
+    compiled = tuple(_add_moving_cost(subject, ranked.cure, trial, until) for ranked, trial in done if trial.after)
     helps = any(trial.helps for trial in compiled)
     why_not = search.refused or (None if compiled or search.stopped or not problems else problems[0])
     if is_interrupted:
@@ -186,7 +186,7 @@ def find_written_cures(
     for ranked, trial in search.done:
         cure = ranked.cure
         beside = replace(cure, change=None if cure.change == change else cure.change)
-        lines = tuple(describe_cure(replace(ranked, cure=beside), search.mesh_need))
+        lines = tuple(describe_cure(replace(ranked, cure=beside), lambda: search.mesh_need))
         if trial.after is not None and not ranked.unproven:
             constraints = [write_constraint(place, is_open) for place, is_open in cure.places]
             constraints += [each for _, each in cure.turned]
@@ -299,11 +299,15 @@ class _CureSearch:
         requested output is the reason.
         """
         best: _Done | None = None
+        arranged = self._try_best(self._rank_crossings(decision))
         of_caller = bool(self._find_unlike_outputs(decision)) or self._crosses_slices(decision)
-        for is_of_caller in (of_caller, not of_caller):
-            if best is None or not best[2].helps:
+        for number, is_of_caller in enumerate((of_caller, not of_caller)):
+            before = (best, arranged) if number else ()
+            if not any(done is not None and done[2].helps for done in before):
                 ranked = self._rank_requests(decision) if is_of_caller else self._rank(decision, Cure())
                 best = self._try_best(ranked) or best
+        if arranged is not None and (best is None or _is_better(self._before, arranged[2], best[2])):
+            return
         self._go_on(self._try_joined(decision, best))
 
     def add_lines(self, decision: Decision, change: Resharding | None) -> None:
@@ -477,15 +481,11 @@ class _CureSearch:
         Before all others an output gets the sharding of its state again, which leaves the arguments as they are.
         """
         until, plain, captured = self._limit_ranking(), list[Resharding](), self._subject.captured
-        crosses = self._crosses_slices(decision)
-        crossed = find_crossing_axes(self._subject.analysis.collectives)
-        crossings = list_crossings(self._subject.lowered, crossed) if crosses else ()
-        arranged = list(self._make_all((Cure(crossing=each) for each in crossings), until))
         if self._program is None or self._is_explicit:
-            return arranged
+            return []
         found: list[Resharding] = []
         leaves, claims = ProgramLeaves(captured.arguments, captured.outputs, self._program.graph), self._program.claims
-        if crosses and decision.kind is DecisionKind.CONTENDED:
+        if self._crosses_slices(decision) and decision.kind is DecisionKind.CONTENDED:
             plain += change_each(leaves, claims, decision, take_axis)  # only sums of gradients cross slices then
         elif decision.kind is DecisionKind.IDLE:
             found += change_each(leaves, claims, decision, give_axis)
@@ -495,7 +495,15 @@ class _CureSearch:
             found += change_each(leaves, claims, decision, turn_axis)  # a weight and its momenta alike
             found += [each for each in self._rank_candidates(decision, until) if each not in plain]
         made = self._make_all((Cure(change=change) for change in (*plain, *found)), until)
-        return [*arranged, *sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))]
+        return sorted(made, key=lambda each: (each.cure.change not in plain, each.time_us))
+
+    def _rank_crossings(self, decision: Decision) -> list[RankedCure]:
+        """The program on meshes in which other axes cross slices, of which Shardy knows nothing."""
+        if not self._crosses_slices(decision):
+            return []
+        crossings = list_crossings(self._subject.lowered, find_crossing_axes(self._subject.analysis.collectives))
+        cures = (Cure(crossing=each) for each in islice(crossings, _MOST_CROSSINGS))
+        return list(self._make_all(cures, self._limit_ranking()))
 
     def _limit_ranking(self) -> float:
         took = self._subject.captured.compiled.seconds or 0.0
@@ -662,7 +670,6 @@ class _CureSearch:
             if key in seen or len(seen) >= _MOST_COMPILED or len(self.done) >= self._most:
                 continue
             is_alike = best is None or each.time_us <= _ALIKE * ranked[0].time_us
-            is_alike &= best is None or (each.cure.crossing is None) == (best[0].cure.crossing is None)
             if best is not None and best[2].helps and not is_alike:
                 break
             if self._until <= monotonic():
@@ -697,7 +704,7 @@ class _CureSearch:
         opened = _list_changed_outputs(subject, captured, cure.change)
         more = len(opened) - _MOST_OPENED
         return captured, Trial(
-            change=tuple(describe_cure(ranked, self.mesh_need)),
+            change=tuple(describe_cure(ranked, lambda: self.mesh_need)),
             after=after,
             helps=is_worthwhile(before, after),
             frees_output=cure.change is not None and cure.change.frees_output,

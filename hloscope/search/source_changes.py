@@ -64,7 +64,8 @@ class Cure:
     def parts(self) -> int:
         """The number of changes; a dimension left open counts as one, because it is less plain."""
         requests = 0 if self.change is None else self.change.parts
-        return len(self.places) + sum(is_open for _, is_open in self.places) + requests + len(self.turned)
+        written = len(self.places) + sum(is_open for _, is_open in self.places) + len(self.turned)
+        return written + requests + (self.crossing is not None)
 
     def add(self, place: Place) -> Cure:
         """The same with one more constraint."""
@@ -219,7 +220,7 @@ def list_crossings(lowered: Lowered, crossed: Collection[str]) -> Iterator[tuple
 def _describe_crossing(crossing: Sequence[tuple[str, int]], lowered: Lowered) -> str:
     """`dcn: data=2` for a mesh of the target's options; for the program's own, what makes its devices."""
     mesh, slices = lowered.mesh, dict(crossing)
-    if isinstance(lowered.facts.mesh, Mapping):
+    if isinstance(lowered.facts.mesh, Mapping) and mesh == lowered.plan.mesh:
         return f"dcn: {format_axis_sizes({axis: count for axis, count in crossing if count > 1})}"
     assert mesh is not None
     over = " and ".join(axis for axis, count in crossing if count > 1)
@@ -237,24 +238,23 @@ def find_mesh_need(function: Callable[..., Any], lowered: Lowered, store: Store 
 
     Some programs have constraints that do nothing without a current mesh, such as those of flax by logical names.
     """
-    if lowered.facts.mesh is None:
-        first, under = prepare_compile(lowered).asked, None
-        with suppress(HloscopeError):
-            under = prepare_compile(lower_under_mesh(function, lowered, store=store)).asked
-        if first is None or under is None or not is_same_program(first, under):
-            return (
-                "the program's mesh: write jax.sharding.NamedSharding(mesh, P(…)) for P(…), because under a current "
-                "mesh it is another program"
-            )
-    return _CURRENT_MESH
+    if lowered.facts.mesh is not None:
+        return _CURRENT_MESH
+    first, under = prepare_compile(lowered).asked, None
+    with suppress(HloscopeError):
+        under = prepare_compile(lower_under_mesh(function, lowered, store=store)).asked
+    if first is not None and under is not None and is_same_program(first, under):
+        return _CURRENT_MESH
+    because = "" if first is None or under is None else ", because under a current mesh it is another program"
+    return f"the program's mesh: write jax.sharding.NamedSharding(mesh, P(…)) for P(…){because}"
 
 
-def describe_cure(ranked: RankedCure, mesh_need: str = _CURRENT_MESH) -> Iterator[str]:
+def describe_cure(ranked: RankedCure, mesh_need: Callable[[], str]) -> Iterator[str]:
     """The lines to write, their places, and what they need besides.
 
     Args:
         ranked: The cure.
-        mesh_need: The mesh that its lines need.
+        mesh_need: Returns the mesh that its lines need, if they need one.
     """
     cure, program = ranked.cure, ranked.program
     if cure.change is not None:
@@ -272,7 +272,7 @@ def describe_cure(ranked: RankedCure, mesh_need: str = _CURRENT_MESH) -> Iterato
             yield f"write {line.after}"
             yield at if line.entered is None else f"in {line.entered}, as its first line"
         needs.update(dict.fromkeys(f"{each} in that file" for each in line.imports))
-        needs.update(dict.fromkeys([mesh_need] * line.needs_mesh))
+        needs.update({mesh_need(): None} if line.needs_mesh else {})
         others = [str(list(shape)) for shape in line.shapes if shape != place.shape]
         if others:
             yield f"also constrains what the line makes of shape {' and '.join(others)}"

@@ -17,7 +17,14 @@ from hloscope.base.units import sum_known
 from hloscope.compile.estimates import MATMUL_KINDS, ShardyRuns, find_cut_factors
 from hloscope.model import Analysis, Collective, StepTime, bytes_bound
 from hloscope.model.analysis import RepeatedWork
-from hloscope.model.capture import ShardyOp, ShardyValue, multiply_axis_sizes, render_spec, whole_axis
+from hloscope.model.capture import (
+    ShardyOp,
+    ShardyValue,
+    find_cut_dimensions,
+    multiply_axis_sizes,
+    render_spec,
+    whole_axis,
+)
 from hloscope.model.decision import Decision, DecisionKind
 from hloscope.model.reason import AskedBy, Claim, Dimension, Reason, ReasonKind
 from hloscope.model.vocabulary import Bound, Link
@@ -333,6 +340,10 @@ class IdleAxes:
         self._claims, self._graph, self._dimensions = claims, claims.graph, claims.dimensions
 
     @cached_property
+    def _runs(self) -> ShardyRuns:
+        return ShardyRuns(self._graph.module)
+
+    @cached_property
     def repeated(self) -> Mapping[tuple[str, Dimension, bool], float]:
         """FLOPs of matmuls that each device repeats because an axis, or a part of it, shards none of their dimensions.
 
@@ -341,7 +352,7 @@ class IdleAxes:
         which may not run, and in loops of unknown length are left out.
         """
         found: dict[tuple[str, Dimension, bool], float] = defaultdict(float)
-        module, runs = self._graph.module, ShardyRuns(self._graph.module)
+        module, runs = self._graph.module, self._runs
         for op in module.ops:
             if op.kind not in MATMUL_KINDS or op.rule is None or not op.flops:
                 continue
@@ -360,18 +371,27 @@ class IdleAxes:
     def count_repeated(self, number: int, axis: str) -> float:
         """FLOPs of a matmul that each device repeats because a dimension is gathered for it that Shardy left sharded.
 
+        Where Shardy gathers an operand itself, the other one may be what has the axis.
+
         Args:
             number: The number of the operation; if it is no matmul, or runs an unknown number of times, nothing counts.
             axis: The axis of the gathered dimension.
         """
         module = self._graph.module
-        op, of_op = module.ops[number], ShardyRuns(module).of(module.ops[number])
+        op, of_op = module.ops[number], self._runs.of(module.ops[number])
         if op.kind not in MATMUL_KINDS or not op.flops or of_op.is_open or axis in of_op.manual:
+            return 0.0
+        if any(self._is_moved(self._graph.value(operand), axis) for operand in op.operands):
             return 0.0
         axes = {each for of_factor in find_cut_factors(module, op).values() for each in of_factor}
         gathered = {each for each in axes if whole_axis(each) == axis}
         factor = multiply_axis_sizes(gathered, module.mesh)
         return op.flops * of_op.times / multiply_axis_sizes(axes - gathered, module.mesh) * (1 - 1 / factor)
+
+    def _is_moved(self, value: ShardyValue, axis: str) -> bool:
+        """Returns whether Shardy gives a value an axis elsewhere, or takes it away, for one use."""
+        before = known_sharding(self._graph.unmoved(value))
+        return find_cut_dimensions(before, (axis,)) != find_cut_dimensions(known_sharding(value), (axis,))
 
     def _choose_idle(self, op: ShardyOp, axis: str, cut: Mapping[int, frozenset[str]]) -> tuple[Dimension, bool] | None:
         """The dimension of a matmul that could have an axis, and whether it is claimed for it."""

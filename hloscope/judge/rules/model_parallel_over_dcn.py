@@ -59,7 +59,9 @@ def _belongs_in_a_slice(collective: Collective) -> bool:
 
 def _sums_activations(collective: Collective) -> bool:
     """Returns whether it sums activations, as in each layer of a model that is written out."""
-    return collective.kind in REDUCING and collective.part is not None and collective.part.role is Role.ACTIVATIONS
+    is_of_weight = collective.reason is not None and collective.reason.weight is not None
+    is_of_them = collective.part is not None and collective.part.role is Role.ACTIVATIONS and not is_of_weight
+    return is_of_them and collective.kind in REDUCING
 
 
 def _suggest_fix(collective: Collective) -> str:
