@@ -313,6 +313,11 @@ def _find_device_layout(program: Lowered) -> DeviceLayout:
         return replace(own, simulated_ids=tuple(device.id for device in devices))
     position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
     if not position.keys() >= {device.id for device in devices}:
+        if plan.dcn:  # which could not be heeded
+            raise MeshError(
+                say("the devices of the program are not those of its mesh, so that ", Option("dcn"), " says nothing"),
+                fix=say("leave ", Option("dcn"), " out: the program's own mesh decides what crosses DCN"),
+            )
         return DeviceLayout(device_count=seen.device_count)
     positions = tuple(position[device.id] for device in devices)
     return DeviceLayout(

@@ -132,7 +132,8 @@ class RepeatedWork(Brief):
 
     Attributes:
         ratio: FLOPs of the compiled program on all devices, divided by those of the traced program with padding; 1.0
-            if nothing is repeated, less if the compiler merges or simplifies some; None if they cannot be compared.
+            if nothing is repeated, less if the compiler merges or simplifies some; None if less than half of the known
+            FLOPs of the compiled program can be compared.
         bound: Whether `ratio` is exact. With kernels of unknown cost, branches or unread loops it is `at least` if it
             is 1.0 or less, and otherwise `unknown`; `at most` if shards may be uneven where shardings are unknown.
         padding: The factor by which uneven shards increase the FLOPs of the traced program: 1.2 for 10 rows on 4

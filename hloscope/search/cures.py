@@ -18,6 +18,7 @@ from hloscope.compile.estimates import estimate_cost
 from hloscope.compile.lowering import Lowered, lower_changed
 from hloscope.compile.retracing import (
     RewrittenLine,
+    RewrittenProgram,
     list_used_variables,
     list_written_requests,
     lower_with_constraints,
@@ -74,7 +75,7 @@ from hloscope.search.trials import (
     price_changed,
     price_resharding,
 )
-from hloscope.why.decisions import IdleAxes, find_crossing_axes, list_worth_trying
+from hloscope.why.decisions import IdleAxes, find_crossing_axes, is_given_by_constraint, list_worth_trying
 from hloscope.why.shardings import UserProgram
 from hloscope.why.shardy_graph import ShardyGraph, is_written, to_frames
 from hloscope.why.stage import explain_analysis, read_captured
@@ -426,11 +427,12 @@ class _CureSearch:
         subject.stage(f"ranking a constraint at {where}")
         constraints = [write_constraint(place, leaves_open) for place, leaves_open in cure.places]
         constraints += [written for _, written in cure.turned]
-        program = lower_with_constraints(
-            subject.function, subject.lowered, constraints, cure.change, store=subject.store
-        )
-        if cure.crossing is not None:
-            program = replace(program, lowered=cross_slices(program.lowered, cure.crossing))
+        if cure.crossing is not None:  # which the trace does not depend on
+            program = RewrittenProgram(lowered=cross_slices(subject.lowered, cure.crossing), lines=())
+        else:
+            program = lower_with_constraints(
+                subject.function, subject.lowered, constraints, cure.change, store=subject.store
+            )
         if any(place.shape not in line.shapes for (place, _), line in zip(cure.places, program.lines, strict=False)):
             raise HloscopeError(f"the line at {where} makes another array")
         module = self._propagate(program.lowered, until)
@@ -553,7 +555,7 @@ class _CureSearch:
         if len(changes) > 1:
             yield Resharding(constraints=tuple(changes))
         yield from (Resharding(constraints=(change,)) for change in changes[:_MOST_LINES])
-        if any(asker.by == "constraint" for asker in decision.held_by):
+        if is_given_by_constraint(decision):
             to_batch = self._list_changes(list_batch_requests(claims, decision.axis))
             if to_batch and to_batch != changes:
                 yield Resharding(constraints=tuple(to_batch))

@@ -138,7 +138,7 @@ def move_axis(place: Place, axis: str, mesh: Mapping[str, int]) -> Place | None:
     """
     for number, (size, axes) in enumerate(zip(place.shape, place.sharding, strict=True)):
         if axis not in axes and size % multiply_axis_sizes((*axes, axis), mesh) == 0:
-            kept = [tuple(each for each in here if each != axis) for here in place.sharding]
+            kept = list(_drop_axis(place.sharding, axis))
             kept[number] = (*axes, axis)
             return replace(place, sharding=tuple(kept), spec=render_spec(tuple(kept)) or "P()")
     return None
@@ -227,7 +227,8 @@ def _describe_crossing(crossing: Sequence[tuple[str, int]], lowered: Lowered) ->
     within = tuple(size // slices[axis] for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     shapes = f"mesh_shape={within}, dcn_mesh_shape={tuple(slices.values())}"
     splits = "" if follows_axes(replace(lowered.slice, slice_count=1), within) else ", allow_split_physical_axes=True"
-    return f"mesh: only {over} across slices: mesh_utils.create_hybrid_device_mesh({shapes}{splits})"
+    made = f"jax.experimental.mesh_utils.create_hybrid_device_mesh({shapes}{splits})"
+    return f"mesh: only {over} across slices, with the devices of {made}"
 
 
 _CURRENT_MESH = "a current mesh, as under jax.set_mesh"
@@ -245,8 +246,8 @@ def find_mesh_need(function: Callable[..., Any], lowered: Lowered, store: Store 
         under = prepare_compile(lower_under_mesh(function, lowered, store=store)).asked
     if first is not None and under is not None and is_same_program(first, under):
         return _CURRENT_MESH
-    because = "" if first is None or under is None else ", because under a current mesh it is another program"
-    return f"the program's mesh: write jax.sharding.NamedSharding(mesh, P(…)) for P(…){because}"
+    because = "" if first is None or under is None else ", because the program is another one under a current mesh"
+    return f"the program's mesh: write jax.sharding.NamedSharding(mesh, P(…)) in place of P(…){because}"
 
 
 def describe_cure(ranked: RankedCure, mesh_need: Callable[[], str]) -> Iterator[str]:

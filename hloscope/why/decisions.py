@@ -139,12 +139,13 @@ def list_worth_trying(found: Analysis) -> tuple[Decision, ...]:
     apart = (each for each in costly if each.kind is not DecisionKind.AUTHORED and each.axis in crossing)
     requested = {each.name for each in found.collectives if each.reason is not None and _is_requested_sum(each.reason)}
     summed = (each for each in costly if not requested.isdisjoint(each.collectives))
-    given = (each for each in costly if each.kind is DecisionKind.CONTENDED and _is_given_by_constraint(each))
+    given = (each for each in costly if each.kind is DecisionKind.CONTENDED and is_given_by_constraint(each))
     first = {each.name: each for each in (*islice(whole, 2), *islice(apart, 1), *islice(summed, 1), *islice(given, 1))}
     return (*lost, *first.values())
 
 
-def _is_given_by_constraint(decision: Decision) -> bool:
+def is_given_by_constraint(decision: Decision) -> bool:
+    """Returns whether a constraint of the program gives the axis to the winner."""
     return any(asker.by == "constraint" for asker in decision.held_by)
 
 

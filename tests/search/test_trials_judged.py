@@ -8,9 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from hloscope.app.explaining import _put_costliest_first
+from hloscope.compile.sharding_change import LeafChange, Resharding
 from hloscope.model.trial import Figures, RuleUse, Trial
 from hloscope.model.vocabulary import Bound
-from hloscope.search.trials import DOES_NOT_FIT, compute_gain, describe_verdict, is_worthwhile
+from hloscope.search.trial_cache import TrialLimits
+from hloscope.search.trials import DOES_NOT_FIT, _find_next, compute_gain, describe_verdict, is_worthwhile
 
 BEFORE = Figures(
     step_us=100.0,
@@ -149,3 +152,34 @@ def test_a_step_that_branches_bound_is_compared_where_they_are_shortest():
     assert not is_worthwhile(before, FASTER)
     assert is_worthwhile(replace(before, conditional_us=30.0), FASTER)
     assert not is_worthwhile(replace(before, conditional_us=49.0), FASTER)
+
+
+def make_change(*names):
+    leaves = [LeafChange(index=at, name=f"w{at}", before=(("X",),), after=((),)) for at in names]
+    return Resharding(arguments=tuple(leaves))
+
+
+def test_the_last_trial_is_the_smallest_part_of_several_changes_that_help():
+    both, one, other, others = make_change(0, 1, 2), make_change(0), make_change(3), make_change(0, 1)
+    done = [(both, Trial(change=both.words, after=FASTER, helps=True))]
+    later = [other, others, one]
+    assert _find_next(later, done, TrialLimits(changes=4, seconds=1)) == 0
+    assert later[_find_next(later, done, TrialLimits(changes=2, seconds=1))] is one
+    tried = [*done, (one, Trial(change=one.words, after=BEFORE, helps=False))]
+    assert _find_next([other, others], tried, TrialLimits(changes=3, seconds=1)) == 0
+
+
+def test_what_is_tried_is_explained_first():
+    def explain(name, exposed_us, executions=1):
+        return SimpleNamespace(
+            collective=SimpleNamespace(name=name, exposed_us=exposed_us, executions=executions, link=None, axes=())
+        )
+
+    found = [explain("large", 1.0), explain("slow", 3.0, executions=4), explain("lost", 2.0), explain("own", None)]
+    analysis = SimpleNamespace(decisions=(), time=None, collectives=())
+    names = [each.collective.name for each in _put_costliest_first(found, analysis)]
+    assert names == ["slow", "large", "lost", "own"]
+    lost = SimpleNamespace(is_lost=True, collectives=("large", "lost"), exposed_us=3.0)
+    analysis.decisions = (lost,)
+    names = [each.collective.name for each in _put_costliest_first(found, analysis)]
+    assert names == ["lost", "large", "slow", "own"]

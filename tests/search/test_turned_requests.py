@@ -9,9 +9,11 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
+from hloscope.app.analyzing import analyze_function
 from hloscope.compile.functions import Function, with_function
 from hloscope.compile.lowering import lower
 from hloscope.compile.target import TargetFacts
+from hloscope.model.vocabulary import CompileStage
 from hloscope.search import cures
 from hloscope.search.source_changes import find_mesh_need
 
@@ -244,3 +246,25 @@ def test_a_line_needs_the_mesh_with_which_the_program_is_the_same(target, needs)
 
     function = Function(target=f"{__file__}:{target}", facts=TargetFacts(slice="v5e:2x2"))
     assert needs in with_function(function, work)
+
+
+def test_cures_are_compiled_to_the_end_where_the_program_is(monkeypatch):
+    asked = []
+
+    def note(subject, _seconds, *, confirms):
+        asked.append(confirms)
+        return subject.analysis
+
+    monkeypatch.setattr("hloscope.search.trying.try_cures", note)
+    call = {"mesh": {"data": 8}, "slice": "v5e:2x4", "axis_types": "explicit"}
+    arguments = ("bf16[1024,1024]", "bf16[16,2048@data,1024]")
+    hloscope.analyze(recurrent, arguments, **call, try_s=60)
+    hloscope.analyze(recurrent, arguments, **call, try_s=60, stage="scheduled")  # its whole compile is known by now
+    on_terminal = Function(
+        target=recurrent,
+        facts=TargetFacts(args=arguments, **call),
+        wanted=CompileStage.SCHEDULED,
+        is_enough=lambda _: False,
+    )
+    analyze_function(on_terminal, tries=True, try_s=60)
+    assert asked == [True, False, True]

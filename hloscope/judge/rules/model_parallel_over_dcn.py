@@ -95,8 +95,36 @@ ENTRY main {
         "mesh": {"outer": 2, "model": 4},
         "each": {"link": "dcn"},
     },
+    {
+        "program": """\
+@hloscope.target(
+    mesh={"data": 2, "model": 4},
+    slice="2*v5e:2x2",
+    dcn={"model": 2},
+    args=("bf16[1024@data,2048]", "bf16[2048,4096@model]", "bf16[4096@model,2048]"),
+)
+def written_out(x, up, down):
+    return jnp.tanh(x @ up) @ down
+"""
+    },
 )
 VALID = (
+    {
+        "program": """\
+@hloscope.target(
+    mesh={"data": 2, "model": 4},
+    slice="2*v5e:2x2",
+    dcn={"data": 2},
+    args=({"w": "bf16[2048,2048]"}, {"x": "bf16[1024@data,2048]"}),
+    out={"w": "P()"},
+)
+def data_parallel(params, batch):
+    def loss(params):
+        return jnp.mean(jnp.square(batch["x"] @ params["w"]).astype(jnp.float32))
+
+    return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
+"""
+    },
     {
         "hlo": """\
 HloModule dcn, num_partitions=8
